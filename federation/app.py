@@ -58,6 +58,7 @@ from federation.services.members.join import Registration, Renewal
 from federation.services.members.lifecycle import Membership
 from federation.services.members.reports import MISSED_BEATS, Reporting
 from federation.services.ports import Timer
+from federation.services.scheduling.decision_ids import prepare_days
 from federation.services.watching.watches import WatchPace
 from federation.store.condition import losses_of
 from federation.store.engine import translated
@@ -133,6 +134,7 @@ class ControlPlane:
             self._keep(keep_running(self._database.embedded))
         await keep_admin_token(parts.identity, self.admin_token_file)
         await self._warn_of_losses()
+        await prepare_days(parts.store)
         await parts.following.load(grace_until=parts.clock.now() + self._grace_seconds)
         if parts.estimating is not None:
             parts.estimating.begin()

@@ -100,7 +100,7 @@ BINDINGS: Final = """
             WHEN n % 400 = 1 THEN $2::jsonb ELSE $3::jsonb END
             || jsonb_build_object('priority', n % 10),
         CASE WHEN n <= $4 THEN '[]' ELSE shares END,
-        md5('newest ' || n)::uuid,
+        overlay(md5('newest ' || n) placing '4' from 13)::uuid,
         CASE WHEN n % 100 = 3 THEN 'far' WHEN n % 2 = 0 THEN 'near' ELSE '' END,
         CASE WHEN n % 40 = 2 THEN 'app=' || n / 200 ELSE '' END,
         CASE WHEN n % 40 = 4 THEN 'app=' || n / 200 ELSE '' END, now()
@@ -109,8 +109,8 @@ BINDINGS: Final = """
 DECISIONS: Final = """
     INSERT INTO decision (id, binding_id, namespace, name, binding_generation, outcome, clusters,
         remainder, reason, algorithm_revision, trace, triggers, created_at, day)
-    SELECT md5('newest ' || n)::uuid, binding.id, namespace, name, 1, 'SCHEDULED', clusters, 0, '',
-        3, $2, '{}', at, at::date
+    SELECT overlay(md5('newest ' || n) placing '4' from 13)::uuid, binding.id, namespace, name, 1,
+        'SCHEDULED', clusters, 0, '', 3, $2, '{}', at, at::date
     FROM (SELECT n, now() AT TIME ZONE 'utc' - n * interval '1 day' * $3 / $4 AS at
         FROM generate_series(1, $4) AS n) AS given
     JOIN binding ON binding.name = 'web' || lpad((1 + (n - 1) % $1)::text, 7, '0')

@@ -37,6 +37,7 @@ from federation.services.journal_ports import Finished, Replica, StoredPresence
 from federation.services.member_ports import NamedReport
 from federation.services.packed_traces import packed_preview, packed_traces
 from federation.services.ports import AuditFilter, NewToken, TokenUse
+from federation.services.scheduling.decision_ids import uuid7
 from federation.services.values import PrincipalKind, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from lab.decisions import make_decision
@@ -53,6 +54,8 @@ LAST: Final = SMALL.bindings
 PLACED, WAITING = binding_name(LAST), binding_name(2)
 NEW: Final = Binding(name="new", namespace="space000", replicas=2, placement=Placement())
 VERDICT: Final = Verdict(decision=make_decision(("a", 2)), evidence=ReportEvidence())
+# Statements whose plans say what was run of them: partitions are left out only then.
+RUN: Final = frozenset({"decisions.find", "decisions.put_node_plans"})
 Tour = Callable[[PostgresTransaction], Coroutine[Any, Any, None]]
 
 
@@ -99,7 +102,11 @@ async def planned_statements(engine: AsyncEngine) -> list[Planned]:
             await tour(tx)
         event.remove(engine.sync_engine, "before_cursor_execute", capture)
         planned += [
-            Planned(name=name, statement=statement, plan=await _plan(engine, statement, values))
+            Planned(
+                name=name,
+                statement=statement,
+                plan=await _plan(engine, statement, values, is_run=name in RUN),
+            )
             for name, statement, values in captured
             if name and statement.split()[0] in {"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}
         ]
@@ -119,11 +126,14 @@ def _roll_back() -> None:
     raise _RolledBackError
 
 
-async def _plan(engine: AsyncEngine, statement: str, values: Any) -> Mapping[str, Any]:
+async def _plan(
+    engine: AsyncEngine, statement: str, values: Any, *, is_run: bool
+) -> Mapping[str, Any]:
+    options = "ANALYZE, FORMAT JSON" if is_run else "FORMAT JSON"
     async with engine.connect() as connection:
         # One plan for all values, as sessions that run a statement often have it.
         await connection.execute(text("SET LOCAL plan_cache_mode = force_generic_plan"))
-        rows = await connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", values)
+        rows = await connection.exec_driver_sql(f"EXPLAIN ({options}) {statement}", values)
         answer = rows.scalar_one()
         await connection.rollback()
     explained: Mapping[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]
@@ -241,7 +251,7 @@ async def _decisions(tx: PostgresTransaction) -> None:
     await tx.bodies.put([SharedBodies(name=HASH, bodies={HASH: b""})])
     (trace,) = packed_traces([VERDICT])
     decided = NewDecision(
-        id=str(uuid4()),
+        id=str(uuid7(NOW, 1)),
         binding_id=stored.id,
         binding=stored.binding,
         verdict=VERDICT,
@@ -249,8 +259,7 @@ async def _decisions(tx: PostgresTransaction) -> None:
         placed=True,
     )
     await tx.decisions.add_all([decided])
-    await tx.decisions.get(stored.decision_id)
-    await tx.decisions.find([stored.decision_id, str(uuid4())])
+    await tx.decisions.find([decided.id, stored.decision_id])
     await tx.decisions.shared([HASH])
     anywhere, after = DecisionFilter(), (round(NOW * 1e6), str(uuid4()))
     await tx.decisions.page(anywhere, after, 100)
@@ -260,7 +269,7 @@ async def _decisions(tx: PostgresTransaction) -> None:
         replace(anywhere, since=NOW - DAY_SECONDS), (round((NOW - 60) * 1e6), str(uuid4())), 1
     )
     await tx.decisions.deletions_between(round((NOW - 60) * 1e6), round(NOW * 1e6))
-    await tx.decisions.put_node_plans({stored.decision_id: [NodePlan(cluster="a")]})
+    await tx.decisions.put_node_plans({decided.id: [NodePlan(cluster="a")]})
 
 
 async def _previews(tx: PostgresTransaction) -> None:

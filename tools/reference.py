@@ -129,7 +129,7 @@ def metrics_page() -> str:
             family.documentation,
         )
         for family in families_of(
-            Nothing(), Shared(waiting={}, failover=Nothing(), failing_duties=()), {}
+            Nothing(), Shared(waiting={}, failover=Nothing(), failing_duties=(), days_left=0), {}
         )
         # Of Prometheus' own library, and there on Linux alone.
         if not family.name.startswith("process_")

@@ -162,13 +162,6 @@ class Decisions(Protocol):
         """
         ...
 
-    async def make_partitions(self) -> int:
-        """Create partitions for the days to come; return how many.
-
-        Raises Conflict if that would block others: it is to be tried again.
-        """
-        ...
-
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         """Forget the oldest day of old decisions, except the newest of each existing binding.
 

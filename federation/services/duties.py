@@ -262,10 +262,6 @@ def keeping_reports(
     return duties
 
 
-async def _make_partitions(tx: Transaction) -> int:
-    return await tx.decisions.make_partitions() + await tx.kept_reports.make_partitions()
-
-
 def pruning(keep_seconds: float) -> Sequence[Duty]:
     """Return the duties of forgetting old rows; ``keep_seconds`` 0: decisions stay for ever."""
     rows: dict[str, TransactionWork] = {
@@ -284,7 +280,7 @@ def pruning(keep_seconds: float) -> Sequence[Duty]:
     duties.append(
         Duty(
             name="make partitions",
-            work=unless_used(_make_partitions),
+            work=unless_used(lambda tx: tx.partitions.make()),
             at_once=PRUNED_AT_ONCE,
             every_seconds=PRUNE_EVERY_SECONDS,
         )

@@ -249,13 +249,6 @@ class KeptReports(Protocol):
         """Return the pictures of these names and days."""
         ...
 
-    async def make_partitions(self) -> int:
-        """Makes room for the days to come; of how many days.
-
-        Raises Conflict where that would hold others up: it is to be tried again.
-        """
-        ...
-
     async def prune(self, older_than_seconds: float) -> int:
         """Forgets the oldest day that is so long over; 0: there was none.
 

@@ -140,6 +140,21 @@ class StoredFailover(Protocol):
         ...
 
 
+class Partitions(Protocol):
+    """Partitions of tables by day."""
+
+    async def make(self) -> int:
+        """Create those of the days to come; return how many.
+
+        Raises Conflict if others change the tables meanwhile: it is to be tried again.
+        """
+        ...
+
+    async def days_left(self) -> int:
+        """Return the number of days that have partitions, from today on."""
+        ...
+
+
 class Transaction(Protocol):
     """Everything done through one of these is committed together, or not at all."""
 
@@ -205,6 +220,9 @@ class Transaction(Protocol):
 
     @property
     def waiting(self) -> Waits: ...
+
+    @property
+    def partitions(self) -> Partitions: ...
 
 
 # The reason of Unavailable where a connection ended before what was asked on it was committed:

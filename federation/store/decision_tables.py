@@ -95,8 +95,8 @@ decision = Table(
         Date,
         primary_key=True,
         server_default=text("(now() AT TIME ZONE 'utc')::date"),
-        comment="Day of created_at in UTC, which chooses the partition; -infinity: it "
-        "outlived its day.",
+        comment="Day that the id carries, or of created_at, in UTC, which chooses the partition; "
+        "-infinity: it outlived its day.",
     ),
     CheckConstraint(
         "outcome IN ('SCHEDULED', 'PARTIAL', 'UNSCHEDULABLE', 'NO_FIT')", name="outcome_known"

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 from sqlalchemy import (
+    Date,
     LargeBinary,
     Row,
     Text,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal_column,
     select,
     text,
     update,
@@ -67,13 +69,14 @@ from federation.store.decision_tables import node_plan
 from federation.store.decision_tables import preview as preview_table
 from federation.store.document_rows import NODE_PLANS
 from federation.store.lists import is_one_of
-from federation.store.partitions import drop_partition, make_partitions, oldest_partition
+from federation.store.partitions import drop_partition, oldest_partition
 from federation.store.prepared import Prepared
 from federation.store.statements import named
 from federation.store.tables import unix_seconds
 
 # A spec that stays is put back as it is stored: an equal one that is written anew would make
 # PostgreSQL write all indexes of the row, because indexes read the spec.
+# A day that cannot be that of the id is refused after the statement, which tells the time.
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
 ADD = Prepared(
@@ -117,10 +120,13 @@ ADD = Prepared(
         SELECT * FROM added UNION ALL SELECT * FROM put
     ), decided AS (
         INSERT INTO decision (id, binding_id, namespace, name, binding_generation, outcome,
-            clusters, remainder, reason, algorithm_revision, trace, triggers)
+            clusters, remainder, reason, algorithm_revision, trace, triggers, day)
         SELECT decision_id, settled.id, namespace, name, generation, outcome,
-            decided, remainder, reason, revision, trace, triggers
-        FROM given JOIN settled USING (namespace, name)
+            decided, remainder, reason, revision, trace, triggers,
+            CASE WHEN decision_day(decision_id) BETWEEN today - 1 AND today + 1
+                THEN decision_day(decision_id) ELSE today END
+        FROM given JOIN settled USING (namespace, name),
+            LATERAL (SELECT (now() AT TIME ZONE 'utc')::date AS today) AS days
     )
     SELECT id, namespace, name, version, last_scheduled_at, now() FROM settled
 """).bindparams(bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary)))
@@ -137,7 +143,7 @@ KEEP = """
     WHERE decision.id = standing.id AND decision.day = standing.day
     RETURNING decision.id
 """
-# Those that are not the newest any more; and old ones of days without a partition.
+# Those that are not the newest any more.
 PRUNE_KEPT = text("""
     DELETE /* fedsched:decisions.prune_kept */ FROM decision WHERE (id, day) IN (
         SELECT id, day FROM decision_kept
@@ -145,40 +151,53 @@ PRUNE_KEPT = text("""
             SELECT FROM binding
             WHERE binding.id = decision_kept.binding_id AND decision_id = decision_kept.id
         )
-        UNION ALL
-        SELECT id, day FROM decision_rest
-        WHERE created_at < now() - make_interval(secs => :age)
-            AND NOT EXISTS (
-                SELECT FROM binding
-                WHERE binding.id = decision_rest.binding_id AND decision_id = decision_rest.id
-            )
         LIMIT :limit
     ) RETURNING id
 """)
-PRUNE_PLANS = text("""
+# An id is looked for in its day and among those that outlived theirs; one of an earlier release,
+# which carries no day, in all partitions.
+IS_THERE = """
+    CASE WHEN decision_day({id}) IS NULL THEN EXISTS (SELECT FROM decision WHERE id = {id})
+        ELSE EXISTS (
+            SELECT FROM decision WHERE id = {id} AND day IN (decision_day({id}), '-infinity')
+        ) END
+"""
+_PRUNE_PLANS = """
     DELETE /* fedsched:decisions.prune_node_plans */
         FROM node_plan WHERE (decision_id, cluster_name) IN (
         SELECT decision_id, cluster_name FROM node_plan
         WHERE created_at < now() - make_interval(secs => :age)
-            AND NOT EXISTS (SELECT FROM decision WHERE id = node_plan.decision_id)
+            AND NOT {is_there}
         LIMIT :limit
     ) RETURNING decision_id
-""")
+"""
+PRUNE_PLANS = text(_PRUNE_PLANS.format(is_there=IS_THERE.format(id="node_plan.decision_id")))
 
 # Decisions that were forgotten, or lost by a restore, meanwhile are left out.
-PUT_PLANS = text("""
+_PUT_PLANS = """
     INSERT /* fedsched:decisions.put_node_plans */ INTO node_plan (decision_id, cluster_name, body)
-    SELECT id, cluster, given.body::jsonb FROM unnest(:ids, :clusters, :bodies)
+    SELECT given.id, cluster, given.body::jsonb FROM unnest(:ids, :clusters, :bodies)
         AS given (id, cluster, body)
-    JOIN decision USING (id)
-    ORDER BY id, cluster
+    WHERE {is_there}
+    ORDER BY given.id, cluster
     ON CONFLICT (decision_id, cluster_name) DO UPDATE SET body = excluded.body
-""").bindparams(
+"""
+PUT_PLANS = text(_PUT_PLANS.format(is_there=IS_THERE.format(id="given.id"))).bindparams(
     bindparam("ids", type_=ARRAY(Uuid)),
     bindparam("clusters", type_=ARRAY(Text)),
     bindparam("bodies", type_=ARRAY(Text)),
 )
 
+VERSION_WITH_DAY: Final = 7
+_KEPT_DAY: Final = literal_column("'-infinity'", Date)
+_ids: Final = func.unnest(bindparam("ids", type_=ARRAY(Uuid))).table_valued("id").render_derived()
+FIND: Final = named(
+    "decisions.find",
+    select(table).join(
+        _ids,
+        (table.c.id == _ids.c.id) & table.c.day.in_([func.decision_day(_ids.c.id), _KEPT_DAY]),
+    ),
+)
 
 UNREAD = "the trace and the promises of the decision were written by a newer release: run that"
 
@@ -263,32 +282,22 @@ class DecisionStatements:
         return Settled(bindings, at)
 
     async def get(self, decision_id: str) -> StoredDecision | None:
-        known_id = _uuid(decision_id)
-        if known_id is None:
-            return None
-        statement = select(table).where(table.c.id == known_id)
-        row = (await self._connection.execute(named("decisions.get", statement))).one_or_none()
-        if row is None:
-            return None
-        plans = await self._connection.scalars(
-            named(
-                "decisions.get_node_plans",
-                select(node_plan.c.body)
-                .where(node_plan.c.decision_id == known_id)
-                .order_by(node_plan.c.cluster_name),
-            )
-        )
-        return StoredDecision(row, tuple(map(NODE_PLANS.read, plans)))
+        return next(iter((await self.find([decision_id])).values()), None)
 
     async def find(self, decision_ids: Collection[str]) -> Mapping[str, StoredDecision]:
         known = list(filter(None, map(_uuid, decision_ids)))
         if not known:
             return {}
-        rows = (
-            await self._connection.execute(
-                named("decisions.find", select(table).where(is_one_of(table.c.id, known)))
-            )
-        ).all()
+        dated = [one for one in known if one.version == VERSION_WITH_DAY]
+        undated = [one for one in known if one.version != VERSION_WITH_DAY]
+        rows: list[Row[Any]] = []
+        if dated:
+            rows += (await self._connection.execute(FIND, {"ids": dated})).all()
+        if undated:
+            everywhere = select(table).where(is_one_of(table.c.id, undated))
+            rows += (
+                await self._connection.execute(named("decisions.find_undated", everywhere))
+            ).all()
         plans = await self._connection.execute(
             named(
                 "decisions.find_node_plans",
@@ -320,9 +329,6 @@ class DecisionStatements:
 
     async def deletions_between(self, since: int, until: int) -> Sequence[TracedDeletion]:
         return await deletions_between(self._connection, since, until)
-
-    async def make_partitions(self) -> int:
-        return await make_partitions(self._connection, "decision")
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         partition = await oldest_partition(self._connection, "decision", older_than_seconds)

@@ -75,6 +75,10 @@ NOT_ALLOWED = (
     "grant it what the owner may."
 )
 CHANGED = "The tables of the database were changed just now; try again."
+NO_PARTITION = (
+    "A table has no partition for today: the duty “make partitions” makes them two weeks ahead; "
+    "`federation doctor` says why it fails."
+)
 CROWDED = "The database is out of connections or memory; try again later."
 
 # Beside UNAVAILABLE: the server works, but not for us, until somebody does something.
@@ -116,6 +120,7 @@ MEANINGS: tuple[_Meaning, ...] = (
     _Meaning("42703", Unavailable, NO_TABLES, IMPAIRED),  # A column of another release.
 )
 DATA_EXCEPTION = "22"
+CHECK_VIOLATION = "23514"
 
 
 def application_name(part: str = "") -> str:
@@ -214,6 +219,9 @@ def meaning_of(error: DBAPIError) -> FederationError | None:
     sqlstate = _sqlstate(error.orig) or _sqlstate(cause)
     if (told := _told_by(sqlstate)) is not None:
         return told
+    # A check of ours has a name; that of the partitions of a table has none.
+    if sqlstate == CHECK_VIOLATION and not getattr(cause, "constraint_name", None):
+        return Unavailable(NO_PARTITION, reason="NO_PARTITION")
     if isinstance(cause, asyncpg.InternalClientError):
         return Unavailable(UNREACHABLE)
     # Not from the server: the driver refused an argument, before anything was sent.

@@ -17,7 +17,7 @@ from federation.services.member_ports import DatabaseTime, KeptRound
 from federation.store.decision_lists import microseconds_of, time_at
 from federation.store.kept_report_tables import report_picture, report_round
 from federation.store.lists import is_one_of
-from federation.store.partitions import drop_partition, make_partitions, oldest_partition
+from federation.store.partitions import drop_partition, oldest_partition
 from federation.store.statements import named
 
 TABLES: Final = ("report_picture", "report_round")
@@ -36,11 +36,6 @@ PUT: Final = text("""
     bindparam("bodies", type_=ARRAY(LargeBinary)),
     bindparam("day", type_=Date),
 )
-# Of days without a partition.
-PRUNE_REST: Final = """
-    DELETE /* fedsched:kept_reports.prune */ FROM {table}_rest
-    WHERE day < ((now() - make_interval(secs => :age)) AT TIME ZONE 'utc')::date
-"""
 
 
 class KeptReportStatements:
@@ -94,16 +89,10 @@ class KeptReportStatements:
             for row in await self._connection.execute(named("kept_reports.pictures", found))
         }
 
-    async def make_partitions(self) -> int:
-        return sum([await make_partitions(self._connection, table) for table in TABLES])
-
     async def prune(self, older_than_seconds: float) -> int:
         for table in TABLES:
             oldest = await oldest_partition(self._connection, table, older_than_seconds)
             if oldest is not None:
                 await drop_partition(self._connection, oldest)
                 return 1
-        for table in TABLES:
-            rest = text(PRUNE_REST.format(table=table))
-            await self._connection.execute(rest, {"age": older_than_seconds})
         return 0

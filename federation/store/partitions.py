@@ -1,30 +1,46 @@
 """Tables in partitions by day: making those of the days to come, and dropping old ones.
 
-Must not know what a table is about. A partition ``TABLE_YYYYMMDD`` has what was written on that
-day, the first one also what was written before; ``TABLE_rest`` what has no partition of its own.
-Whoever waits for a table's lock holds up all others: nobody waits long here.
+Must not know what a table is about. A partition ``TABLE_YYYYMMDD`` has the rows of that day, and
+the first one also those of earlier days. A row without a partition is refused: days are made two
+weeks ahead. A lock of a whole table holds up all others: nobody waits long for one.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import Integer, Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-DAYS_AHEAD: Final = 3
-LOCK_TIMEOUT: Final = text("SET /* fedsched:partitions.patience */ LOCAL lock_timeout = '50ms'")
-
-MISSING: Final = text("""
-    SELECT /* fedsched:partitions.missing */ day::date AS day, to_char(day, 'YYYYMMDD') AS suffix
-    FROM generate_series(0, :ahead - 1) AS n,
-        LATERAL (SELECT ((now() AT TIME ZONE 'utc')::date + n)::timestamp AS day) AS days
-    WHERE to_regclass(:table || '_' || to_char(day, 'YYYYMMDD')) IS NULL
-    ORDER BY day
+TABLES: Final = ("decision", "report_picture", "report_round")
+DAYS_AHEAD: Final = 14
+PATIENCE: Final = text("SET /* fedsched:partitions.patience */ LOCAL lock_timeout = '50ms'")
+# Control planes that start make the same days.
+LOCK: Final = text("""
+    SELECT /* fedsched:partitions.lock */
+        pg_advisory_xact_lock(hashtextextended('fedsched partitions', 0))
 """)
+
+_PARAMETERS: Final = (bindparam("tables", type_=ARRAY(Text)), bindparam("ahead", type_=Integer))
+MISSING: Final = text("""
+    SELECT /* fedsched:partitions.missing */
+        parent, quote_ident(parent || to_char(day, '_YYYYMMDD')) AS name, day::date AS day
+    FROM unnest(:tables) AS parent, generate_series(0, :ahead - 1) AS n,
+        LATERAL (SELECT ((now() AT TIME ZONE 'utc')::date + n)::timestamp AS day) AS days
+    WHERE to_regclass(parent || to_char(day, '_YYYYMMDD')) IS NULL
+    ORDER BY parent, day
+""").bindparams(*_PARAMETERS)
+# Until the first day that is missing, today's included.
+DAYS_LEFT: Final = text("""
+    SELECT /* fedsched:partitions.days_left */ coalesce(min(n), :ahead)
+    FROM unnest(:tables) AS parent, generate_series(0, :ahead - 1) AS n
+    WHERE to_regclass(parent
+        || to_char(((now() AT TIME ZONE 'utc')::date + n)::timestamp, '_YYYYMMDD')) IS NULL
+""").bindparams(*_PARAMETERS)
 # Names of one length: they are in the order of their days.
 OLDEST: Final = text("""
-    SELECT /* fedsched:partitions.oldest */ child.relname FROM pg_inherits
+    SELECT /* fedsched:partitions.oldest */ quote_ident(child.relname) FROM pg_inherits
     JOIN pg_class child ON child.oid = inhrelid
     WHERE inhparent = to_regclass(:table) AND child.relname ~ '_[0-9]{8}$'
         AND to_date(right(child.relname, 8), 'YYYYMMDD')
@@ -33,30 +49,39 @@ OLDEST: Final = text("""
 """)
 
 
-async def make_partitions(connection: AsyncConnection, table: str) -> int:
-    """Of today and the days to come; how many. Raises Conflict where others use the table long."""
-    missing = (await connection.execute(MISSING, {"table": table, "ahead": DAYS_AHEAD})).all()
-    made = 0
-    for day, suffix in missing:
-        rows = f"SELECT FROM {table}_rest WHERE day = :day"
-        is_in_rest = text(f"SELECT /* fedsched:partitions.is_in_rest */ EXISTS ({rows})")
-        if (await connection.execute(is_in_rest, {"day": day})).scalar_one():
-            continue
-        await connection.execute(LOCK_TIMEOUT)
-        await connection.execute(
-            text(
-                f"CREATE /* fedsched:partitions.make */ TABLE {table}_{suffix} PARTITION OF {table}"
-                f" FOR VALUES FROM ('{day}') TO (date '{day}' + 1)"
+class PartitionStatements:
+    """Implements ``ports.Partitions`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def make(self) -> int:
+        given = {"tables": list(TABLES), "ahead": DAYS_AHEAD}
+        await self._connection.execute(LOCK)
+        missing = (await self._connection.execute(MISSING, given)).all()
+        if missing:
+            await self._connection.execute(PATIENCE)
+        # A new table that is attached holds up nobody who reads or writes its parent.
+        for parent, name, day in missing:
+            made = f"CREATE /* fedsched:partitions.make */ TABLE {name} (LIKE {parent}"
+            await self._connection.execute(text(f"{made} INCLUDING ALL)"))
+            await self._connection.execute(
+                text(
+                    f"ALTER /* fedsched:partitions.attach */ TABLE {parent} ATTACH PARTITION {name}"
+                    f" FOR VALUES FROM ('{day}') TO (date '{day}' + 1)"
+                )
             )
-        )
-        made += 1
-    return made
+        return len(missing)
+
+    async def days_left(self) -> int:
+        given = {"tables": list(TABLES), "ahead": DAYS_AHEAD}
+        return int((await self._connection.execute(DAYS_LEFT, given)).scalar_one())
 
 
 async def oldest_partition(
     connection: AsyncConnection, table: str, older_than_seconds: float
 ) -> str | None:
-    """Of a day that is so long over; None: there is no such day."""
+    """Return the name of a day that is so long over, None if there is none."""
     given = {"table": table, "age": older_than_seconds}
     name: str | None = await connection.scalar(OLDEST, given)
     return name
@@ -64,5 +89,5 @@ async def oldest_partition(
 
 async def drop_partition(connection: AsyncConnection, name: str) -> None:
     """Raises Conflict where others use its table long."""
-    await connection.execute(LOCK_TIMEOUT)
+    await connection.execute(PATIENCE)
     await connection.execute(text(f"DROP /* fedsched:partitions.drop */ TABLE {name}"))

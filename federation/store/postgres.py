@@ -29,6 +29,7 @@ from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
 from federation.store.kept_reports import KeptReportStatements
 from federation.store.namespace_quotas import NamespaceQuotaStatements
+from federation.store.partitions import PartitionStatements
 from federation.store.plans import PlanStatements
 from federation.store.preemptions import PreemptionStatements
 from federation.store.presences import PresenceStatements, ReplicaStatements
@@ -136,6 +137,10 @@ class PostgresTransaction:
     @cached_property
     def waiting(self) -> WaitingStatements:
         return WaitingStatements(self._connection)
+
+    @cached_property
+    def partitions(self) -> PartitionStatements:
+        return PartitionStatements(self._connection)
 
 
 class PostgresStore:

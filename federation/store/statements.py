@@ -92,7 +92,7 @@ LOCKING: Final[Mapping[Lock, frozenset[str]]] = {
         Lock.PRESENCE: "clusters.forget_presence presences.leave presences.put",
         Lock.REPLICA: "replicas.forget replicas.put replicas.remove",
         Lock.ANSWER: "requests.add requests.prune",
-        Lock.KEPT_REPORT: "kept_reports.prune kept_reports.put",
+        Lock.KEPT_REPORT: "kept_reports.put",
         Lock.JOURNAL: "history.forget_journal history.move_horizon journal.append"
         " journal.append_and_advance journal.prune",
         Lock.AUDIT: "audit.add audit.begin_head audit.lock_head audit.prune audit.put_head"
@@ -100,7 +100,9 @@ LOCKING: Final[Mapping[Lock, frozenset[str]]] = {
     }.items()
 }
 # The statements that change tables themselves: they wait 50 ms at most, and run alone.
-RESHAPING: Final = frozenset({"partitions.drop", "partitions.make"})
+RESHAPING: Final = frozenset(
+    {"partitions.attach", "partitions.drop", "partitions.lock", "partitions.make"}
+)
 # The statements that take no lock of a row: they read, or add rows under new ids.
 FREE: Final = _names("""
     audit.chain audit.head audit.oldest audit.page audit.seal
@@ -112,9 +114,8 @@ FREE: Final = _names("""
     credentials.add credentials.add_join_token credentials.ages credentials.find
     credentials.find_admin credentials.join_tokens credentials.serial
     decision_inputs.find
-    decisions.deletions decisions.find decisions.find_node_plans decisions.get
-    decisions.get_node_plans decisions.last_looked_at decisions.page decisions.recorded
-    decisions.recorded_sizes
+    decisions.deletions decisions.find decisions.find_node_plans decisions.find_undated
+    decisions.last_looked_at decisions.page decisions.recorded decisions.recorded_sizes
     duties.failures
     failover.evicted failover.evictions failover.get failover.in_clusters failover.replicas
     gangs.page
@@ -122,7 +123,7 @@ FREE: Final = _names("""
     journal.oldest journal.position journal.read journal.read_ahead
     kept_reports.add kept_reports.now kept_reports.pictures kept_reports.rounds kept_reports.size
     migrations.holders migrations.keep migrations.lock migrations.set
-    partitions.is_in_rest partitions.missing partitions.oldest partitions.patience
+    partitions.days_left partitions.missing partitions.oldest partitions.patience
     plans.active plans.add plans.away plans.get plans.page plans.running plans.steps
     plans.steps_since
     preemptions.spent

@@ -55,6 +55,7 @@ def families_of(
     if shared:
         families.of_failover(shared.failover)
         families.of_duties(shared.failing_duties)
+        families.of_days(shared.days_left)
     families.of_fleet(measured)
     families.of_estimating(measured.estimating)
     families.of_process(measured)
@@ -144,6 +145,13 @@ class Families:
         )
         for failure in failures:
             failing.add_metric([failure.duty], 1)
+
+    def of_days(self, days_left: int) -> None:
+        self._gauge(
+            "fedsched_partition_days",
+            "Days from today on for which all tables by day have partitions.",
+            days_left,
+        )
 
     def of_queue(self, keeper: QueueKeeper, waiting: Mapping[WaitState, WaitTally] | None) -> None:
         if waiting is not None:

@@ -61,3 +61,4 @@ class Shared:
     waiting: Mapping[WaitState, WaitTally]
     failover: FailoverOverview
     failing_duties: Sequence[DutyFailure]
+    days_left: int

@@ -55,10 +55,12 @@ class MetricsPages:
                 async with measured.store.reading() as read:
                     waiting = await read.waiting.tallies()
                     failing_duties = await read.duties.failures()
+                    days_left = await read.partitions.days_left()
                 return Shared(
                     waiting=waiting,
                     failover=await measured.failover.overview(),
                     failing_duties=failing_duties,
+                    days_left=days_left,
                 )
         except (FederationError, TimeoutError):
             return None

@@ -385,3 +385,27 @@ async def test_what_runs_where_is_copied_and_may_be_copied_again(empty_database_
             # As if the migration had not come to its end.
             await connection.execute(text("UPDATE alembic_version SET version_num = '0022'"))
     await engine.dispose()
+
+
+IN_REST = text("""
+    INSERT INTO decision (binding_id, namespace, name, binding_generation, outcome, clusters,
+        remainder, reason, algorithm_revision, trace, day)
+    SELECT n, '', 'web-' || n, 1, 'SCHEDULED', '[]', 0, '', 1, '',
+        (now() AT TIME ZONE 'utc')::date + n FROM generate_series(1, 20) AS n
+""")
+OF_DAYS = text("""
+    SELECT count(*), count(DISTINCT tableoid), min(tableoid::regclass::text) <> 'decision_rest'
+    FROM decision WHERE right(tableoid::regclass::text, 8) = to_char(day, 'YYYYMMDD')
+""")
+
+
+async def test_rows_without_a_day_of_their_own_get_one(empty_database_url: str) -> None:
+    await asyncio.to_thread(run_alembic, empty_database_url, command.upgrade, "0026")
+    engine = engine_of(empty_database_url)
+    async with engine.begin() as connection:
+        await connection.execute(IN_REST)
+    await asyncio.to_thread(run_alembic, empty_database_url, command.upgrade, "0027")
+    async with engine.begin() as connection:
+        assert (await connection.execute(OF_DAYS)).one() == (20, 20, True)
+    await asyncio.to_thread(run_alembic, empty_database_url, command.downgrade, "0026")
+    await engine.dispose()

@@ -13,7 +13,6 @@ from enum import Enum, auto
 from functools import cached_property
 from itertools import chain
 from typing import Self, TypeAlias
-from uuid import uuid4
 
 from federation.model.arrays import IntArray
 from federation.model.errors import FederationError
@@ -36,6 +35,7 @@ from federation.services.audited_calls import AuditedCall, current_call
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.decision_ports import PackedDecision
 from federation.services.journal_ports import Holding, PreemptionLimits
+from federation.services.scheduling.decision_ids import DECISION_IDS
 from federation.services.scheduling.shares import ReservationRequest, Reserved
 from federation.services.scheduling.stated_moves import PlannedMove, StatedMove, UndoneEviction
 from federation.services.values import DecisionRecord, IdempotencyKey, Scheduled, Verdict
@@ -200,7 +200,7 @@ class Attempt:
     has_waited_for_reports: bool = False
 
     # Read. ``candidate`` is the binding as it is to be decided.
-    id: str = field(default_factory=lambda: str(uuid4()))
+    id: str = field(default_factory=DECISION_IDS.new)
     profile: Profile = DEFAULT_PROFILE
     candidate: Binding = field(init=False)
     facts: StoredFacts = field(default_factory=StoredFacts)

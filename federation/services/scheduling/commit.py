@@ -34,6 +34,7 @@ from federation.services.packed_traces import packed_off_loop, packed_traces
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.answer import decision_record, keep_answers
 from federation.services.scheduling.attempt import Attempt, named_clusters
+from federation.services.scheduling.decision_ids import DECISION_IDS
 from federation.services.scheduling.gangs import bindings_to_lock, has_same_gang, settle_gangs
 from federation.services.scheduling.hooks import tell_committed
 from federation.services.scheduling.preempting import Preemption, wants_preemption
@@ -233,15 +234,16 @@ async def check_departed(tx: Transaction, names: frozenset[str]) -> None:
 async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[Packed]) -> Entries:
     """Write decisions, each with its packed trace, its binding, its reservations and its answer.
 
-    The ledgers are locked. The ``scheduled`` of the attempts holds once this is committed. Raises
-    Conflict if the name of a new binding was taken meanwhile, or the same request was answered:
-    then the transaction must be rolled back.
+    The ledgers are locked. The ``scheduled`` of the attempts holds once this is committed. Roll the
+    transaction back if it raises. Raises Conflict if the name of a new binding was taken meanwhile,
+    or the same request was answered, and Unavailable if an id does not fit the database's clock.
     """
     if not attempts:
         return (), ()
     settled = await tx.decisions.add_all(list(map(_new_decision, attempts, traces)))
     if len(settled.bindings) < len(attempts):
         raise Conflict("A binding of that name was made meanwhile: try again.")
+    DECISION_IDS.check((attempt.id for attempt in attempts), settled.at)
     changes = list(map(_change, attempts))
     versions, nonces = await _write_reservations(tx, attempts), nonces_by_cluster(changes)
     await _write_waits(tx, attempts, settled)

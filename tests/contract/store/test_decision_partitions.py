@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from federation.model.errors import Conflict
+from federation.model.errors import Conflict, Unavailable
+from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding
 from federation.services.decision_ports import DecisionFilter
+from federation.services.scheduling.decision_ids import uuid7
+from federation.store.partitions import DAYS_AHEAD
 from federation.store.postgres import PostgresStore
 from lab.patience import PATIENCE_SECONDS
-from tests.stores import AGE_DECISIONS, add_binding, put_binding
+from tests.stores import AGE_DECISIONS, add_binding, new_decision, put_binding
 
 COUNT = 60
 FILL = text("""
@@ -37,6 +41,14 @@ PARTITIONS = text("""
     WHERE inhparent = 'decision'::regclass ORDER BY 1
 """)
 
+DROP_TODAY = text("""
+    DO $$ BEGIN
+        EXECUTE 'DROP TABLE decision_' || to_char(now() AT TIME ZONE 'utc', 'YYYYMMDD');
+    END $$
+""")
+DAY_OF = text("SELECT day - (now() AT TIME ZONE 'utc')::date FROM decision WHERE id = :id")
+DAY_SECONDS = 86_400.0
+
 
 @pytest.fixture
 def store(fresh_engine: AsyncEngine) -> PostgresStore:
@@ -54,12 +66,12 @@ async def numbers(store: PostgresStore) -> list[int]:
     return sorted(int(each.triggers[0].removeprefix("number ")) for each in page.decisions)
 
 
-async def prune(store: PostgresStore, limit: int) -> int:
-    """How many pieces it takes."""
+async def prune(store: PostgresStore, limit: int, *, older_than_seconds: float = 1.0) -> int:
+    """Return the number of pieces it takes."""
     pieces, done = 0, limit
     while done == limit:
         async with store.transaction() as tx:
-            done = await tx.decisions.prune(1.0, limit)
+            done = await tx.decisions.prune(older_than_seconds, limit)
         pieces += 1
     return pieces
 
@@ -76,10 +88,9 @@ async def test_an_old_day_is_dropped_and_what_bindings_stand_on_stays(
     await prune(store, limit)
     assert await numbers(store) == [n for n in range(COUNT) if n % 3 == 0]
     assert len(before) - len(await partitions(fresh_engine)) == 1
-    # Of bindings that are gone they go, too, and so do those of a day without a partition.
+    # Those of bindings that are gone go, too.
     async with fresh_engine.begin() as connection:
         await connection.execute(text("DELETE FROM binding WHERE name = 'number 3'"))
-        await connection.execute(FILL, {"count": 2})
     await prune(store, limit)
     assert await numbers(store) == [n for n in range(COUNT) if n % 3 == 0 and n != 3]
 
@@ -98,35 +109,91 @@ async def test_what_is_decided_today_stays(store: PostgresStore) -> None:
 async def test_days_to_come_have_partitions_once(
     store: PostgresStore, fresh_engine: AsyncEngine
 ) -> None:
-    before = await partitions(fresh_engine)
-    async with store.transaction() as tx:
-        await tx.decisions.make_partitions()
     whole = await partitions(fresh_engine)
+    async with store.reading() as read:
+        assert await read.partitions.days_left() == DAYS_AHEAD
     async with fresh_engine.begin() as connection:
-        await connection.execute(text(f"DROP TABLE {whole[-3]}"))
+        await connection.execute(text(f"DROP TABLE {whole[-2]}"))
         await connection.execute(text(f"DROP TABLE {whole[-4]}"))
     async with store.transaction() as tx:
-        assert await tx.decisions.make_partitions() == 2
+        assert await tx.partitions.days_left() == DAYS_AHEAD - 4 + len(["decision_kept"])
+        assert await tx.partitions.make() == 2
     assert await partitions(fresh_engine) == whole
     async with store.transaction() as tx:
-        assert await tx.decisions.make_partitions() == 0
-    assert set(before) <= set(whole)
+        assert await tx.partitions.make() == 0
+        assert await tx.partitions.days_left() == DAYS_AHEAD
 
 
-async def test_a_day_is_not_made_where_its_decisions_are_in_the_rest(
+async def test_days_are_made_while_others_read_and_write(
     store: PostgresStore, fresh_engine: AsyncEngine
 ) -> None:
     whole = await partitions(fresh_engine)
-    last = next(name for name in reversed(whole) if name[-1].isdigit())
     async with fresh_engine.begin() as connection:
-        await connection.execute(text(f"DROP TABLE {last}"))
-        await connection.execute(FILL, {"count": 1})
-        day = f"{last[-8:-4]}-{last[-4:-2]}-{last[-2:]}"
-        await connection.execute(text(f"UPDATE decision SET day = '{day}'"))
+        await connection.execute(text(f"DROP TABLE {whole[-2]}"))
     async with store.transaction() as tx:
-        await tx.decisions.make_partitions()
-    assert last not in await partitions(fresh_engine)
-    assert await numbers(store) == [0]
+        await add_binding(tx, Binding(name="web"))
+        async with store.transaction() as making:
+            assert await making.partitions.make() == 1
+    assert await partitions(fresh_engine) == whole
+
+
+async def test_a_row_without_a_partition_is_refused_with_the_reason(
+    store: PostgresStore, fresh_engine: AsyncEngine
+) -> None:
+    async with fresh_engine.begin() as connection:
+        await connection.execute(DROP_TODAY)
+    with pytest.raises(Unavailable, match="has no partition for today") as refused:
+        async with store.transaction() as tx:
+            await add_binding(tx, Binding(name="web"))
+    assert refused.value.reason == "NO_PARTITION"
+    async with store.transaction() as tx:
+        assert await tx.partitions.days_left() == 0
+        await tx.partitions.make()
+        assert await add_binding(tx, Binding(name="web"))
+
+
+async def test_a_decision_is_of_the_day_that_its_id_carries(
+    store: PostgresStore, fresh_engine: AsyncEngine
+) -> None:
+    """It may be committed after midnight."""
+    async with store.reading() as read:
+        now = (await read.kept_reports.now()).at / 1_000_000
+    for days, kept_days in ((-1, -1), (0, 0), (1, 1), (2, 0)):
+        decision_id = str(uuid7(now + days * DAY_SECONDS, 1))
+        async with store.transaction() as tx:
+            new = new_decision(Binding(name=f"web{days}"), id=decision_id)
+            await tx.decisions.add_all([new])
+        async with fresh_engine.connect() as connection:
+            stored = await connection.scalar(DAY_OF, {"id": decision_id})
+        assert stored == kept_days
+        async with store.reading() as read:
+            found = await read.decisions.get(decision_id)
+            assert (found is not None) == (days == kept_days)
+            assert (decision_id in await read.decisions.find([decision_id])) == bool(found)
+
+
+async def test_a_decision_of_its_id_and_one_of_before_are_found_when_their_days_are_over(
+    store: PostgresStore,
+) -> None:
+    async with store.reading() as read:
+        now = (await read.kept_reports.now()).at / 1_000_000
+    ids = [str(uuid7(now, 1)), str(uuid4())]
+    async with store.transaction() as tx:
+        await tx.decisions.add_all(
+            [new_decision(Binding(name=f"web{n}"), id=one) for n, one in enumerate(ids)]
+        )
+    async with store.transaction() as tx:
+        await tx.decisions.put_node_plans({one: [NodePlan(cluster="a")] for one in ids})
+    # As if the day were over: the newest of each binding outlives it.
+    while await prune(store, 10, older_than_seconds=-DAY_SECONDS) > 1:
+        pass
+    async with store.reading() as read:
+        found = await read.decisions.find(ids)
+        assert sorted(found) == sorted(ids)
+        for one in ids:
+            decision = await read.decisions.get(one)
+            assert decision is not None
+            assert decision.unpacked().node_plans == (NodePlan(cluster="a"),)
 
 
 async def test_a_day_that_somebody_reads_is_dropped_later(

@@ -15,7 +15,7 @@ from federation.store.failover import FailoverStatements
 from federation.store.statements import NAMES, RESHAPING
 from lab.databases import Databases, connected
 from lab.filled_databases import SMALL, binding_name, cluster_name, fill
-from lab.statement_tours import LAST, Planned, planned_statements
+from lab.statement_tours import LAST, RUN, Planned, planned_statements
 
 # Of smaller tables, and empty partitions, the planner reads all there is.
 MIN_ROWS = 1_000
@@ -112,6 +112,22 @@ def test_positions_in_the_queue_are_counted_in_the_index_alone(catalog: Catalog)
         if "Relation Name" in node
     }
     assert scans == {"Index Only Scan"}
+
+
+def test_a_decision_is_looked_for_in_two_partitions(catalog: Catalog) -> None:
+    """Its id carries the day; those that outlived theirs are in a partition of their own."""
+    names = set[str]()
+    for planned in catalog.planned:
+        if planned.name in RUN:
+            names.add(planned.name)
+            searched = {
+                node["Relation Name"]
+                for node, _ in planned.nodes()
+                if node.get("Relation Name", "").startswith("decision_") and node["Actual Loops"]
+            }
+            assert "decision_kept" in searched, planned.name
+            assert len(searched) == 2, planned.name
+    assert names == RUN
 
 
 async def test_shares_of_a_batch_are_found_by_their_key(catalog: Catalog) -> None:

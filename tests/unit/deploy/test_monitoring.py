@@ -28,6 +28,7 @@ CERTIFICATE_ENDS = (
 QUIET = {
     'fedsched_failing_duties{duty="keep reports"}': "0x30",
     CERTIFICATE_ENDS: "9000000000x30",
+    "fedsched_partition_days": "13x30",
     'up{job="fedsched-bridge",instance="bridge-1"}': "1x30",
     'fedsched_bridge_working{instance="bridge-1"}': "1x30",
     'up{job="fedsched",instance="cp-1"}': "1x30",
@@ -83,6 +84,7 @@ FIRING: Mapping[str, Mapping[str, str]] = {
     "FedschedJournalBehind": {"fedsched_journal_age_seconds": "20+60x30"},
     "FedschedJournalHeld": {"fedsched_journal_held_seconds": "9x30"},
     "FedschedDutyFailing": {'fedsched_failing_duties{duty="keep reports"}': "1x30"},
+    "FedschedDaysEnd": {"fedsched_partition_days": "2x30"},
     "FedschedCertificateEnds": {CERTIFICATE_ENDS: "86400x90"},
     "FedschedBridgeDown": {'up{job="fedsched-bridge",instance="bridge-1"}': "0x30"},
     "FedschedBridgeIdle": {'fedsched_bridge_working{instance="bridge-1"}': "0x30"},
