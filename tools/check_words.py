@@ -62,6 +62,7 @@ ENABLED = (
     "tests/unit/cli/test_kinds.py",
     "tests/unit/cli/test_kubectl_habits.py",
     "tests/unit/cli/test_labels.py",
+    "tests/unit/cli/test_old_names.py",
     "tests/unit/failover",
     "tests/unit/history",
     "tests/unit/model/test_reasons.py",

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from federation.cli import output as show
-from federation.cli.arguments import ask_on_terminal, pairs_of, whole_seconds_of, yes_option
+from federation.cli.arguments import (
+    RenamedOption,
+    ask_on_terminal,
+    pairs_of,
+    whole_seconds_of,
+    yes_option,
+)
 from federation.cli.connection import connection
 from federation.cli.kinds import GetKind, Request, kind_command
 from federation.cli.lists import ListColumn, ListedKind
@@ -40,7 +46,7 @@ CREATE_EPILOG = """Examples:
 
 \b
 fedctl token create dashboard --role viewer
-fedctl token create shop-ci --role scheduler -n 'shop-*' --from 10.0.0.0/8 --ttl 30d
+fedctl token create shop-ci --role scheduler -n 'shop-*' --from-network 10.0.0.0/8 --ttl 30d
 fedctl token create batch --role scheduler --calls-per-second 50 --calls-at-once 10
 fedctl token create europe --role operator --cluster 'eu-*' --token-only > europe.token
 """
@@ -60,7 +66,14 @@ def token() -> None:
 @click.option("-n", "--namespace", "namespaces", multiple=True, help="Only these; * is any.")
 @click.option("--cluster", "clusters", multiple=True, help="Only these; * is any.")
 @click.option("--cluster-selector", metavar="K=V,...", help="Only clusters with these labels.")
-@click.option("--from", "networks", multiple=True, help="Only from this network: 10.0.0.0/8.")
+@click.option(
+    "--from-network",
+    "networks",
+    cls=RenamedOption,
+    old=["--from"],
+    multiple=True,
+    help="Only from this network: 10.0.0.0/8.",
+)
 @click.option("--calls-per-second", type=CALLS, default=0, help="Of a control plane; 0: any.")
 @click.option("--calls-at-once", type=CALLS, default=0, help="Watches included; 0: any.")
 @click.option("--ttl", default="90d", show_default=True, help="How long it is valid: 12h, 30d.")
@@ -235,7 +248,7 @@ SET_EPILOG = """Examples:
 
 \b
 fedctl quota set shop --replicas 200
-fedctl quota set shop --replicas 200 --limit cpu=64 --limit memory=256Gi
+fedctl quota set shop --replicas 200 --hard cpu=64 --hard memory=256Gi
 """
 
 
@@ -250,16 +263,23 @@ def quota() -> None:
 @quota.command("set", epilog=SET_EPILOG)
 @click.argument("namespace")
 @click.option("--replicas", type=click.IntRange(0), help="The most replicas.")
-@click.option("--limit", "limits", multiple=True, help="The most of a resource: cpu=64.")
+@click.option(
+    "--hard",
+    "limits",
+    cls=RenamedOption,
+    old=["--limit"],
+    multiple=True,
+    help="The most of a resource: cpu=64.",
+)
 @output_option
 def set_quota(namespace: str, replicas: int | None, limits: Sequence[str], output: Output) -> None:
     """Set a quota, in place of the one before; what is promised already stays."""
     if replicas is None and not limits:
-        raise click.UsageError("say --replicas or --limit; `fedctl quota delete` removes a quota")
+        raise click.UsageError("say --replicas or --hard; `fedctl quota delete` removes a quota")
     quota = access_pb2.Quota(
         namespace=namespace,
         replicas=replicas,
-        resources=pairs_of(limits, "--limit") if limits else {},
+        resources=pairs_of(limits, "--hard") if limits else {},
     )
     answer = connection().call(lambda api: api.set_quota(quota))
     if output.is_document:

@@ -63,6 +63,19 @@ class Kinds(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class RenamedOption(click.Option):
+    """An option that is still taken by its ``old`` names, which no help shows."""
+
+    def __init__(self, names: Sequence[str], *, old: Sequence[str], **attributes: Any) -> None:
+        super().__init__(names, **attributes)
+        self._old = old
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        names, self.opts = self.opts, [*self.opts, *self._old]
+        super().add_to_parser(parser, ctx)
+        self.opts = names
+
+
 def named_binding(name: str, namespace: str = "") -> tuple[str, str]:
     """The namespace (may be empty) and the name of a binding, as ``NAMESPACE/BINDING``, or as
     ``BINDING`` or ``binding/BINDING`` where ``-n`` says the namespace. Raises InvalidRequest.

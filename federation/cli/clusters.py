@@ -120,8 +120,8 @@ GET_CLUSTERS: Final = GetKind(
         click.option(
             "--for-simulate",
             is_flag=True,
-            help="Write node pools and promises too: simulate and estimate --from then count as "
-            "the control plane does.",
+            help="Write node pools and promises too: simulate and estimate --from-file then count "
+            "as the control plane does.",
         )
     ],
     for_documents="for_simulate",

@@ -14,7 +14,7 @@ import click
 
 from federation.cli import inputs
 from federation.cli import output as show
-from federation.cli.arguments import pairs_of
+from federation.cli.arguments import RenamedOption, pairs_of
 from federation.cli.connection import connection
 from federation.cli.inputs import answer_cases
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
@@ -41,7 +41,7 @@ EPILOG = """Examples:
 
 \b
 fedctl estimate --request cpu=3,memory=20Gi
-fedctl estimate --request cpu=500m --from clusters.yaml -o json
+fedctl estimate --request cpu=500m --from-file clusters.yaml -o json
 fedctl estimate --component master=1:cpu=1,memory=2Gi --component worker=3:cpu=4
 fedctl estimate --cases cases.jsonl > answers.jsonl
 """
@@ -93,9 +93,21 @@ ESTIMATES: Final[ListedKind[Row]] = ListedKind(
     metavar="NAME=REPLICAS:REQUEST",
     help="A part of a workload of several: master=1:cpu=2. REPLICAS are whole sets then.",
 )
-@click.option("--selector", "selectors", multiple=True, help="Node labels it needs: disk=ssd.")
 @click.option(
-    "--from", "paths", multiple=True, help="File with Clusters, or - ; no server is asked."
+    "--node-selector",
+    "selectors",
+    cls=RenamedOption,
+    old=["--selector"],
+    multiple=True,
+    help="Node labels it needs: disk=ssd.",
+)
+@click.option(
+    "--from-file",
+    "paths",
+    cls=RenamedOption,
+    old=["--from"],
+    multiple=True,
+    help="File with Clusters, or - ; no server is asked.",
 )
 @cases_option
 @click.option("--clusters", default="", help="Only these, of the control plane: member1,member2.")
@@ -127,7 +139,7 @@ def estimate(
         return
     if not requests:
         raise click.UsageError("say what a replica asks for with --request, or give --cases")
-    node_claim = {"nodeSelector": pairs_of(selectors, "--selector")} if selectors else None
+    node_claim = {"nodeSelector": pairs_of(selectors, "--node-selector")} if selectors else None
     amounts = pairs_of(requests, "--request")
     requirements = inputs.requirements_of(amounts, node_claim)
     inputs.warn(amount_warnings(amounts, "--request"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 import click
 
 from federation.cli import output as show
-from federation.cli.arguments import check_may_ask, confirm, pairs_of, yes_option
+from federation.cli.arguments import RenamedOption, check_may_ask, confirm, pairs_of, yes_option
 from federation.cli.connection import connection, patient_connection
 from federation.cli.decisions import shares_text
 from federation.cli.kinds import GetKind, Request, kind_command
@@ -78,7 +78,14 @@ BUDGET: Final = (
         metavar="PERCENT",
         help="How many percent of its replicas a binding may be moved by.",
     ),
-    click.option("--selector", metavar="K=V,...", help="Only bindings with these labels move."),
+    click.option(
+        "--binding-selector",
+        "selector",
+        cls=RenamedOption,
+        old=["--selector"],
+        metavar="K=V,...",
+        help="Only bindings with these labels move.",
+    ),
 )
 
 
@@ -303,7 +310,7 @@ def _request(
         moves_per_cluster=options["moves_per_cluster"] or 0,
         max_moves=options["max_moves"],
         max_moved_percent=options["max_moved_percent"],
-        selector=pairs_of([selector], "--selector") if selector else {},
+        selector=pairs_of([selector], "--binding-selector") if selector else {},
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from federation.cli.arguments import DurationType
+from federation.cli.arguments import DurationType, RenamedOption
 from federation.cli.output import Output, unnamed_output_option
 from federation.model.errors import InvalidRequest
 from federation.model.placement import TieBreak
@@ -219,7 +219,10 @@ NOT_AS_IT_WAS: Final = 3
     help="File with PropagationPolicies: bindings whose workload one selects get its placement.",
 )
 @click.option(
-    "--clusters",
+    "--fleet-file",
+    "clusters",
+    cls=RenamedOption,
+    old=["--clusters"],
     metavar="CLUSTERS",
     help="File with Clusters: they have these labels, taints and regions; new ones are there too.",
 )
