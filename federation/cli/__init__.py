@@ -6,8 +6,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``arguments``: arguments of verbs: names of kinds and objects, pairs, times, spans, and the answer
   yes
 - ``audit``: verbs about the audit: list, verify, export
-- ``bindings``: bindings and what is reserved for them: get bindings, get reservations, describe,
-  release, renew
+- ``bindings``: bindings and what is reserved for them: get bindings, describe, and reservation
 - ``clusters``: member clusters and those that join: get clusters, describe, apply, join-token,
   accept, reject
 - ``connection``: connections to control planes: the options of every online verb, and why one
@@ -35,11 +34,11 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``offline``: verbs that need no server: they answer from files, by the code that a control plane
   runs
 - ``output``: answers as they are shown: tables for people, documents and parts of them for programs
-- ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
+- ``plans``: verbs about plans: drain, and plan create, show, list, approve, watch, stop
 - ``replay``: the verbs ``replay``, a decision or a trace file made again, and ``trace``, which
   exports one
 - ``verbs``: the verbs of ``fedctl`` in their groups, how one is loaded, and the verb ``completion``
 - ``waiting``: verbs about what waits and what changes: queue, gangs, suspend, resume, reschedule,
-  wait, watch
+  wait
 - ``workloads``: verbs about workloads: schedule, diff, explain
 """

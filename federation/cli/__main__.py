@@ -19,7 +19,7 @@ from federation.cli.connection import (
     fronted,
     made_connection,
 )
-from federation.cli.verbs import GROUPS, VERBS, load_module
+from federation.cli.verbs import GROUPS, OLD_VERBS, VERBS, load_module
 from federation.model.errors import FederationError
 from federation.runtime.terminal import Program, error_lines, say_lines
 
@@ -35,10 +35,12 @@ class Verbs(Program):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in VERBS:
+        module, name = OLD_VERBS.get(cmd_name, ("", cmd_name.replace("-", "_")))
+        if cmd_name in VERBS:
+            module = VERBS[cmd_name].module
+        if not module:
             return None
-        module = load_module(f"federation.cli.{VERBS[cmd_name].module}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        command: click.Command = getattr(load_module(f"federation.cli.{module}"), name)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -67,7 +69,11 @@ class Verbs(Program):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        if (
+            args[0] not in VERBS | OLD_VERBS
+            and not args[0].startswith("-")
+            and not ctx.resilient_parsing
+        ):
             from difflib import get_close_matches  # noqa: PLC0415 - only for who mistypes
 
             close = get_close_matches(args[0], VERBS, n=1)

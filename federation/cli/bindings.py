@@ -1,12 +1,13 @@
-"""Bindings and what is reserved for them: get bindings, get reservations, describe, release, renew.
+"""Bindings and what is reserved for them: get bindings, describe, and reservation.
 
 Must not interpret what it shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -24,10 +25,10 @@ from federation.cli.arguments import (
 )
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word, placed_share, placed_text, shares_text
-from federation.cli.kinds import GetKind, Request, changes_of
+from federation.cli.kinds import Change, GetKind, Request, changes_of, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option
-from federation.cli.waiting import wait_facts
+from federation.cli.waiting import wait_facts, waits_text
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
@@ -36,40 +37,119 @@ from federation.v1 import resource_pb2, scheduling_pb2
 if TYPE_CHECKING:
     from federation.client import Client
 
-BINDINGS: Final[ListedKind[resource_pb2.ResourceBinding]] = ListedKind(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingRow:
+    """A binding, and what an answer about it alone says beside it; no list of bindings does.
+
+    ``certificates`` are those of its shares by cluster.
+    """
+
+    binding: resource_pb2.ResourceBinding
+    decision_id: str = ""
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    waits: str = ""
+
+    @classmethod
+    def of_answer(cls, answer: scheduling_pb2.GetBindingResponse) -> BindingRow:
+        return cls._of(answer, answer.decision.id, answer.decision.promises)
+
+    @classmethod
+    def of_event(cls, event: scheduling_pb2.BindingEvent) -> BindingRow:
+        return cls._of(event, event.decision_id, event.promises)
+
+    @classmethod
+    def _of(
+        cls,
+        answer: scheduling_pb2.GetBindingResponse | scheduling_pb2.BindingEvent,
+        decision_id: str,
+        promises: Iterable[scheduling_pb2.ClusterPromise],
+    ) -> BindingRow:
+        return cls(
+            binding=answer.binding,
+            decision_id=decision_id,
+            certificates={promise.cluster: promise.certificate for promise in promises},
+            waits=waits_text(answer.wait) if answer.HasField("wait") else "",
+        )
+
+    @property
+    def name(self) -> str:
+        return binding_key(self.binding.metadata.namespace, self.binding.metadata.name)
+
+    def certificate_text(self) -> str:
+        """``strict`` where all shares have it, else the one of each cluster."""
+        if len(different := {*self.certificates.values()}) <= 1:
+            return "".join(different) or "-"
+        return ", ".join(f"{name} {word}" for name, word in sorted(self.certificates.items()))
+
+    def news(self) -> dict[str, Any]:
+        return {
+            "decisionId": self.decision_id,
+            "certificates": dict(self.certificates),
+            "waits": self.waits,
+        }
+
+
+BINDINGS: Final[ListedKind[BindingRow]] = ListedKind(
     word="binding",
-    named=lambda binding: binding_key(binding.metadata.namespace, binding.metadata.name),
-    labels=lambda binding: binding.metadata.labels,
+    named=lambda row: row.name,
+    labels=lambda row: row.binding.metadata.labels,
+    document=lambda row: document_from_message(row.binding),
+    news=BindingRow.news,
     columns=(
-        ListColumn("NAMESPACE", lambda binding, _: binding.metadata.namespace),
-        ListColumn("NAME", lambda binding, _: binding.metadata.name),
-        ListColumn(
-            "WORKLOAD",
-            lambda binding, _: f"{binding.spec.resource.kind}/{binding.spec.resource.name}",
-        ),
-        ListColumn("REPLICAS", lambda binding, _: binding.spec.replicas),
+        ListColumn("NAMESPACE", lambda row, _: row.binding.metadata.namespace),
+        ListColumn("NAME", lambda row, _: row.binding.metadata.name),
+        ListColumn("WORKLOAD", lambda row, _: _workload(row.binding.spec)),
+        ListColumn("REPLICAS", lambda row, _: row.binding.spec.replicas),
         ListColumn(
             "PLACED",
-            lambda binding, _: placed_text(binding.spec),
-            order=lambda binding: placed_share(binding.spec),
+            lambda row, _: placed_text(row.binding.spec),
+            order=lambda row: placed_share(row.binding.spec),
         ),
-        ListColumn("CLUSTERS", lambda binding, _: shares_text(binding.spec.clusters)),
-        ListColumn("UID", lambda binding, _: binding.metadata.uid or "-", wide=True),
+        ListColumn("CLUSTERS", lambda row, _: shares_text(row.binding.spec.clusters)),
+        ListColumn("CERTIFICATE", lambda row, _: row.certificate_text(), rare=True),
+        ListColumn("WAITS", lambda row, _: row.waits or "-", rare=True),
+        ListColumn("UID", lambda row, _: row.binding.metadata.uid or "-", wide=True),
         ListColumn(
-            "PRIORITY", lambda binding, _: binding.spec.schedule_priority.priority, wide=True
+            "PRIORITY", lambda row, _: row.binding.spec.schedule_priority.priority, wide=True
         ),
     ),
     least=("UID", "PRIORITY", "WORKLOAD", "REPLICAS"),
-    prose=("CLUSTERS",),
+    last=("CERTIFICATE",),
+    prose=("CLUSTERS", "WAITS"),
     empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
 )
 
 
-async def _fetch_bindings(api: Client, request: Request) -> Sequence[resource_pb2.ResourceBinding]:
-    if not request.names:
-        return await api.list_bindings(request.namespace)
-    keys = (name.rpartition("/") for name in request.names)
-    return [(await api.get_binding(namespace, name)).binding for namespace, _, name in keys]
+def _workload(spec: resource_pb2.ResourceBindingSpec) -> str:
+    return f"{spec.resource.kind}/{spec.resource.name}"
+
+
+async def _fetch_bindings(api: Client, request: Request) -> Sequence[BindingRow]:
+    if request.names:
+        keys = (name.rpartition("/") for name in request.names)
+        return [BindingRow.of_answer(await api.get_binding(key[0], key[2])) for key in keys]
+    if not request.watch:
+        return [
+            BindingRow(binding=binding) for binding in await api.list_bindings(request.namespace)
+        ]
+    # A list has no certificates: the first events of a watch do.
+    rows: dict[str, BindingRow] = {}
+    async with aclosing(_watch_bindings(api, request)) as changes:
+        async for change in changes:
+            if change is None:
+                break
+            name, row = change
+            rows.pop(name, None)
+            if row is not None:
+                rows[name] = row
+    return [*rows.values()]
+
+
+def _watch_bindings(api: Client, request: Request) -> AsyncGenerator[Change[BindingRow]]:
+    return changes_of(
+        api.watch_bindings(request.only_namespace), BindingRow.of_event, lambda row: row.name
+    )
 
 
 GET_BINDINGS: Final = GetKind(
@@ -78,17 +158,18 @@ GET_BINDINGS: Final = GetKind(
     words="""Bindings, or those named, and where they run.
 
     PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
+    With -w, or of bindings that are named, CERTIFICATE is what the promises are worth, and WAITS
+    what a binding waits for. With -w -o json they stand beside the object.
     """,
     fetch=_fetch_bindings,
     fetches_names=True,
-    watch=lambda api, request: changes_of(
-        api.watch_bindings(request.only_namespace), lambda event: event.binding, BINDINGS.named
-    ),
+    watch=_watch_bindings,
     metavar=NAMES,
     names_bindings=True,
     has_namespaces=True,
     examples=[
         "fedctl get bindings -n shop",
+        "fedctl get bindings -n shop --watch",
         "fedctl get bindings -o jsonpath='{.items[*].metadata.name}'",
         "fedctl get binding shop/checkout-deployment -o yaml",
         "fedctl get binding/checkout-deployment -n shop",
@@ -193,7 +274,15 @@ GET_RESERVATIONS: Final = GetKind(
 )
 
 
-@click.command(epilog="Example: fedctl release shop/checkout-deployment --cluster member1")
+@click.group(epilog="Example: fedctl reservation list --stuck")
+def reservation() -> None:
+    """List, give back and prolong what is reserved."""
+
+
+reservation.add_command(kind_command(GET_RESERVATIONS, "reservation list"))
+
+
+@reservation.command(epilog="Example: fedctl reservation release shop/web --cluster member1")
 @binding_argument
 @click.option("--cluster", "clusters", multiple=True, help="In this cluster; else in all.")
 @yes_option
@@ -220,7 +309,7 @@ def release(
     print_reservations(held)
 
 
-@click.command(epilog="Example: fedctl renew shop/checkout-deployment --lease-seconds 3600")
+@reservation.command(epilog="Example: fedctl reservation renew shop/web --lease-seconds 3600")
 @binding_argument
 @click.option(
     "--lease-seconds",
@@ -277,7 +366,7 @@ def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
         ("Namespace", answer.binding.metadata.namespace or "-"),
         ("Name", answer.binding.metadata.name),
         ("UID", answer.binding.metadata.uid or "-"),
-        ("Workload", f"{spec.resource.kind}/{spec.resource.name}"),
+        ("Workload", _workload(spec)),
         _size(spec),
         ("Clusters", ", ".join(f"{at.name}={at.replicas}" for at in spec.clusters) or "-"),
         ("Decision", f"{decision.id} {outcome_word(decision)}" if decision.id else "none yet"),

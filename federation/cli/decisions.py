@@ -216,6 +216,7 @@ def _draw(rows: Iterable[Sequence[str]], colour: str) -> None:
         widths=[*widths[:-1], max(TIGHT_COLUMNS, min(widths[-1], free))],
         numeric=[len(widths) > 3, *([False] * (len(widths) - 1))],
         hidden=(),
+        wrapped=[*([False] * (len(widths) - 1)), True],
     )
     for row in cells:
         for line in layout.lines(row):

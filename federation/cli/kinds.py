@@ -6,6 +6,7 @@ One mechanism for all kinds, and for verbs that list. Must not know any kind, no
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -45,11 +46,15 @@ News = Sequence[R] | tuple[str, R | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The names, the namespace and the options of one call of `fedctl get`."""
+    """The names, the namespace and the options of one call of `fedctl get`.
+
+    ``watch``: the rows are those that a watch begins with.
+    """
 
     names: Sequence[str] = ()
     namespace: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    watch: bool = False
 
     @property
     def only_namespace(self) -> str:
@@ -136,7 +141,8 @@ def kind_command(kind: GetKind[Any], verb: str = "") -> click.Command:
 
     def run(names: Sequence[str], listing: Listing, namespace: str = "", **options: Any) -> None:
         keys = kind.keys(names, namespace)
-        kind.show(listing, Request(names=keys, namespace=namespace, options=options))
+        request = Request(names=keys, namespace=namespace, options=options, watch=listing.watch)
+        kind.show(listing, request)
 
     command: Any = listing_options(kind.listed)(run)
     for option in reversed(kind.options):
@@ -207,18 +213,19 @@ async def changes_of(
 ) -> AsyncGenerator[Change[R]]:
     """Yield the events of a control plane's watch as changes of rows."""
     is_fresh = False
-    async for message in watch:
-        if message.relist:
-            is_fresh = True
-            continue
-        for event in message.events:
-            if event.type != resource_pb2.EVENT_TYPE_BOOKMARK:
-                is_gone = event.type == resource_pb2.EVENT_TYPE_DELETED
-                yield named(row(event)), None if is_gone else row(event)
-        if is_fresh:
-            # No event tells of rows that went away before the watch began.
-            yield None
-            is_fresh = False
+    async with aclosing(watch):
+        async for message in watch:
+            if message.relist:
+                is_fresh = True
+                continue
+            for event in message.events:
+                if event.type != resource_pb2.EVENT_TYPE_BOOKMARK:
+                    is_gone = event.type == resource_pb2.EVENT_TYPE_DELETED
+                    yield named(row(event)), None if is_gone else row(event)
+            if is_fresh and message.resource_version:
+                # No event tells of rows that went away before the watch began.
+                yield None
+                is_fresh = False
 
 
 def news_of(
@@ -303,7 +310,8 @@ class RowPrinter(Generic[R]):
             return
         output = self._listing.output
         if output.format in (Format.JSON, Format.YAML):
-            news = {"type": event, "object": self._kind.document(row)}
+            further = self._kind.news(row) if self._kind.news else {}
+            news = {"type": event, "object": self._kind.document(row), **further}
             if output.format is Format.YAML:
                 say_lines("---")
                 show.print_document(news, output)

@@ -28,7 +28,7 @@ class ListColumn(Generic[R]):
     """A column: its cell of a row at a time in Unix seconds.
 
     ``order`` is the value to sort by where the cell is a text for people. Only ``-o wide`` shows a
-    ``wide`` column, and a ``rare`` one is shown where some row has something in it.
+    ``wide`` column. A ``rare`` one is shown where some row has something in it, and with ``-w``.
     """
 
     heading: str
@@ -48,7 +48,8 @@ class ListedKind(Generic[R]):
     """The rows of one list: their columns, names, labels and documents.
 
     ``least``, ``last`` and ``prose`` are headings, as tables take them. Rows of ``is_record`` never
-    end: a row that is no longer fetched is an old one.
+    end: a row that is no longer fetched is an old one. ``news`` is what ``-w`` says
+    of a row beside its document.
     """
 
     word: str
@@ -62,6 +63,7 @@ class ListedKind(Generic[R]):
     document: Callable[[Any], Any] = document_from_message
     can_change: bool = True
     is_record: bool = False
+    news: Callable[[R], Mapping[str, Any]] | None = None
 
     def name(self, row: R) -> str:
         """``cluster/member1``."""
@@ -308,7 +310,7 @@ def chosen_rows(kind: ListedKind[R], listing: Listing, rows: Sequence[R]) -> lis
 
 
 def _is_shown(column: ListColumn[R], listing: Listing, rows: Iterable[R], now: float) -> bool:
-    if column.rare and not listing.output.is_wide:
+    if column.rare and not (listing.output.is_wide or listing.watch):
         return any(column.cell(row, now) not in NO_NUMBER for row in rows)
     return listing.output.is_wide or not column.wide
 

@@ -82,13 +82,17 @@ def narrowest(texts: Iterable[str], least: int = PROSE_COLUMNS) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which columns are shown, how wide each is, and which hold numbers."""
+    """Which columns are shown, how wide each is, and which hold numbers or are wrapped.
+
+    A text that is wider than a column that is not ``wrapped`` runs over: names stay whole.
+    """
 
     headings: Sequence[str]
     shown: Sequence[int]
     widths: Sequence[int]
     numeric: Sequence[bool]
     hidden: Sequence[str]
+    wrapped: Sequence[bool]
 
     @classmethod
     def of(
@@ -129,6 +133,7 @@ class Layout:
                 for holds, heading in zip(numeric, headings, strict=True)
             ],
             hidden=hidden,
+            wrapped=[room < UNLIMITED_COLUMNS and heading in prose for heading in headings],
         )
 
     def heading(self) -> str:
@@ -136,7 +141,10 @@ class Layout:
 
     def lines(self, row: Sequence[str]) -> Iterator[str]:
         """The lines of one row, without blanks at their ends."""
-        texts = {at: wrapped(row[at], self.widths[at]) for at in self.shown}
+        texts = {
+            at: wrapped(row[at], self.widths[at]) if self.wrapped[at] else [row[at]]
+            for at in self.shown
+        }
         for number in range(max(map(len, texts.values()), default=0)):
             parts = [
                 padded(

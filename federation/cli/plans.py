@@ -1,4 +1,4 @@
-"""Verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop.
+"""Verbs about plans: drain, and plan create, show, list, approve, watch, stop.
 
 Must not interpret what it shows.
 """
@@ -134,12 +134,19 @@ def drain(
         context.exit(INCOMPLETE)
 
 
-@click.group(epilog="Example: fedctl rebalance plan drain member1")
-def rebalance() -> None:
+class Plans(click.Group):
+    """A group in which ``plan`` still creates one, as in ``rebalance plan drain``."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, "create" if cmd_name == "plan" else cmd_name)
+
+
+@click.group(cls=Plans, epilog="Example: fedctl plan create drain member1")
+def plan() -> None:
     """Make, show, approve, watch and stop plans of moves."""
 
 
-@rebalance.command("plan", epilog="Example: fedctl rebalance plan drain member1 -o json")
+@plan.command("create", epilog="Example: fedctl plan create drain member1 -o json")
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("clusters", metavar="CLUSTER...", nargs=-1)
 @click.option("--cluster-selector", metavar="K=V,...", help="The clusters with these labels.")
@@ -184,7 +191,7 @@ def make(
     _show(_created(request), output)
 
 
-@rebalance.command("show", epilog="Example: fedctl rebalance show 7 --svg plan.svg")
+@plan.command("show", epilog="Example: fedctl plan show 7 --svg plan.svg")
 @plan_argument
 @click.option(
     "--svg",
@@ -258,7 +265,7 @@ GET_PLANS: Final = GetKind(
     listed=PLANS,
     words="""Plans, the newest first, or those with these numbers.
 
-    What a plan does, step by step: fedctl rebalance show PLAN.
+    What a plan does, step by step: fedctl plan show PLAN.
     """,
     fetch=_fetch_plans,
     fetches_names=True,
@@ -267,10 +274,10 @@ GET_PLANS: Final = GetKind(
     ],
     metavar="PLAN",
 )
-rebalance.add_command(kind_command(GET_PLANS, "rebalance list"))
+plan.add_command(kind_command(GET_PLANS, "plan list"))
 
 
-@rebalance.command(epilog="Example: fedctl rebalance approve 7")
+@plan.command(epilog="Example: fedctl plan approve 7")
 @plan_argument
 def approve(plan_id: int) -> None:
     """Carry a plan out, from now on; what it says is checked against the fleet first."""
@@ -278,7 +285,7 @@ def approve(plan_id: int) -> None:
     say(f"plan/{plan.id} approved: {counted(plan.step_count, 'step')}")
 
 
-@rebalance.command(epilog='Example: fedctl rebalance stop 7 --reason "enough for today"')
+@plan.command(epilog='Example: fedctl plan stop 7 --reason "enough for today"')
 @plan_argument
 @click.option("--reason", default="", help="Why; everybody who asks is shown it.")
 def stop(plan_id: int, reason: str) -> None:
@@ -287,7 +294,7 @@ def stop(plan_id: int, reason: str) -> None:
     say(f"plan/{plan_id} stopped")
 
 
-@rebalance.command(epilog="Example: fedctl rebalance watch 7")
+@plan.command(epilog="Example: fedctl plan watch 7")
 @plan_argument
 @click.pass_context
 def watch(context: click.Context, plan_id: int) -> None:
@@ -418,7 +425,7 @@ def _followed(plan_id: int) -> bool:
                     say(_step_line(step))
                 steps[step.number] = step
     except KeyboardInterrupt:
-        say(f"plan {plan_id} goes on: fedctl rebalance stop {plan_id} stops it", err=True)
+        say(f"plan {plan_id} goes on: fedctl plan stop {plan_id} stops it", err=True)
         return True
     why = f": {plan.reason}" if plan.reason else ""
     moved = sum(step.state in MOVED for step in steps.values())

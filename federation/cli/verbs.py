@@ -28,7 +28,6 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "describe": Verb("look", "Show one object in full."),
         "top": Verb("look", "Show how full clusters are, and what namespaces hold."),
         "events": Verb("events", "Show what happened to a binding, a cluster or all."),
-        "watch": Verb("waiting", "Print every change of bindings or clusters."),
         "wait": Verb("waiting", "Wait until bindings are placed or deleted."),
     },
     "Workloads": {
@@ -39,8 +38,7 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "suspend": Verb("waiting", "Keep a binding from being decided; what runs stays."),
         "resume": Verb("waiting", "Let a suspended binding be decided again."),
         "reschedule": Verb("waiting", "Divide all replicas of a binding anew."),
-        "release": Verb("bindings", "Give back what is reserved for a binding."),
-        "renew": Verb("bindings", "Prolong the lease of a binding's reservations."),
+        "reservation": Verb("bindings", "List, give back and prolong what is reserved."),
         "quota": Verb("access", "Limit what a namespace may hold in all clusters."),
     },
     "Clusters": {
@@ -56,7 +54,7 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "replace": Verb("members", "Give a cluster's name to another Kubernetes cluster."),
         "revoke": Verb("members", "End a cluster's credentials and its agent's stream."),
         "failover": Verb("failover", "Show failover, freeze it, or let it go on."),
-        "rebalance": Verb("plans", "Make, show, approve, watch and stop plans of moves."),
+        "plan": Verb("plans", "Make, show, approve, watch and stop plans of moves."),
     },
     "Questions": {
         "estimate": Verb("estimate", "Count the replicas of a shape that still fit."),
@@ -80,6 +78,13 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
     },
 }
 VERBS: Final = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+# Verbs of earlier releases, which are still taken: the module, and the command in it.
+OLD_VERBS: Final = {
+    "rebalance": ("plans", "plan"),
+    "release": ("bindings", "release"),
+    "renew": ("bindings", "renew"),
+    "watch": ("waiting", "watch"),
+}
 
 
 @click.command(epilog="Example: fedctl completion fish > ~/.config/fish/completions/fedctl.fish")

@@ -1,23 +1,20 @@
-"""Verbs about what waits and what changes: queue, gangs, suspend, resume, reschedule, wait, watch.
+"""Verbs about what waits and what changes: queue, gangs, suspend, resume, reschedule, wait.
 
 Must not interpret what it shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from google.protobuf.message import Message
 
 from federation.cli import output as show
 from federation.cli.arguments import (
     NAMES,
-    Kinds,
     binding_argument,
-    list_namespace_options,
     named_binding,
     namespace_option,
 )
@@ -30,13 +27,13 @@ from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.model.errors import DeadlineMissed, NotFound
 from federation.model.placement import binding_key
-from federation.runtime.terminal import json_text, say
-from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
+from federation.runtime.terminal import say
+from federation.v1 import resource_pb2, scheduling_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from federation.client import Client, WatchMessage
+    from federation.client import Client
 
 
 # How short_of begins where others have to leave first.
@@ -297,6 +294,12 @@ def lack_text(wait: scheduling_pb2.Wait) -> str:
     return f"short of {wait.short_of}"
 
 
+def waits_text(wait: scheduling_pb2.Wait) -> str:
+    """``backoff, short of cpu in 1 cluster``."""
+    over = "timed out" if wait.timed_out else ""
+    return ", ".join(filter(None, (state_text(wait), over, lack_text(wait))))
+
+
 def state_text(wait: scheduling_pb2.Wait) -> str:
     """``unschedulable``, or ``gated: suspended``."""
     name = scheduling_pb2.WaitState.Name(wait.state).removeprefix("WAIT_STATE_").lower()
@@ -392,80 +395,9 @@ def _name_of(event: scheduling_pb2.BindingEvent) -> str:
     return binding_key(meta.namespace, meta.name)
 
 
-E = TypeVar("E", scheduling_pb2.BindingEvent, clusters_pb2.ClusterEvent)
-
-
-@click.group(cls=Kinds, epilog="Example: fedctl watch bindings -n shop")
-def watch() -> None:
-    """Print every change of bindings or clusters."""
-
-
-@watch.command("bindings", epilog="Example: fedctl watch bindings -n shop -o json")
-@list_namespace_options
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
-def watch_bindings(namespace: str, output: str) -> None:
-    """Bindings and where they run. With -o json an object a line, with the binding as it is."""
-
-    def opened(api: Client) -> AsyncGenerator[WatchMessage[scheduling_pb2.BindingEvent]]:
-        return api.watch_bindings(namespace)
-
-    _follow(opened, _binding_line, as_json=output == "json")
-
-
-@watch.command("clusters", epilog="Example: fedctl watch clusters")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
-def watch_clusters(output: str) -> None:
-    """Member clusters. With -o json an object a line, with the cluster as it is."""
-
-    def opened(api: Client) -> AsyncGenerator[WatchMessage[clusters_pb2.ClusterEvent]]:
-        return api.watch_clusters()
-
-    _follow(opened, _cluster_line, as_json=output == "json")
-
-
-def _follow(
-    opened: Callable[[Client], AsyncGenerator[WatchMessage[E]]],
-    line: Callable[[E], str],
-    *,
-    as_json: bool,
-) -> None:
-    try:
-        for message in connection().iterate(opened):
-            if message.relist:
-                say("what is there:", err=True)
-            for event in message.events:
-                if event.type != resource_pb2.EVENT_TYPE_BOOKMARK:
-                    say(_json(event) if as_json else line(event))
-    except KeyboardInterrupt:
-        return
-
-
-def _json(event: Message) -> str:
-    return json_text(document_from_message(event))
-
-
-def _binding_line(event: scheduling_pb2.BindingEvent) -> str:
-    meta, spec = event.binding.metadata, event.binding.spec
-    name = binding_key(meta.namespace, meta.name)
-    if event.type == resource_pb2.EVENT_TYPE_DELETED:
-        return f"DELETED  {name}"
-    worth = {promise.cluster: f" {promise.certificate}" for promise in event.promises}
-    shares = (f"{at.name}={at.replicas}{worth.get(at.name, '')}" for at in spec.clusters)
-    placed = ", ".join(shares) or "-"
-    line = f"UPDATED  {name}  replicas {spec.replicas}  clusters {placed}  {event.decision_id}"
-    if not event.HasField("wait"):
-        return line
-    over = "timed out" if event.wait.timed_out else ""
-    parts = filter(None, (state_text(event.wait), over, lack_text(event.wait)))
-    return f"{line}  waits: {', '.join(parts)}"
-
-
-def _cluster_line(event: clusters_pb2.ClusterEvent) -> str:
-    name, status = event.cluster.metadata.name, event.cluster.status
-    if event.type == resource_pb2.EVENT_TYPE_DELETED:
-        return f"DELETED  {name}"
-    conditions = ", ".join(
-        f"{condition.type} {condition.status}" for condition in status.conditions
-    )
-    report = f"report {status.agent.report_epoch}/{status.agent.report_sequence}"
-    return f"UPDATED  {name}  {conditions}  {report}"
+@click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1)
+def watch(words: Sequence[str]) -> None:
+    """The verb of earlier releases, whose new form this says."""
+    kind = " ".join(words) or "bindings"
+    raise click.UsageError(f"fedctl watch is part of get now: fedctl get {kind} --watch")

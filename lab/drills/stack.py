@@ -219,7 +219,7 @@ def play_round(stack: Stack, namespace: str) -> None:
         stack.fedctl("delete", "binding", f"{namespace}/{name}-deployment", "--yes", codes=(0, 1))
     stack.verbs(f"get bindings -n {namespace}")
     # Last: a step of a plan ends once pods run elsewhere, and the round's bindings have none.
-    stack.fedctl("rebalance", "plan", "balance", codes=(0, 1))
+    stack.fedctl("plan", "create", "balance", codes=(0, 1))
     # Bring replicas that run back to a cluster, and empty it again.
     stack.verbs(
         "uncordon member1",
@@ -274,7 +274,7 @@ def steer_the_fleet(stack: Stack, namespace: str) -> None:
         "failover status",
         "top clusters",
         "get reservations",
-        f"quota set {namespace} --replicas 50 --limit cpu=64",
+        f"quota set {namespace} --replicas 50 --hard cpu=64",
         "quota list",
         f"quota delete {namespace}",
         f"simulate {given}",

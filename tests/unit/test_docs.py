@@ -87,7 +87,7 @@ def test_every_command_exists_with_its_options() -> None:
 def test_a_command_that_does_not_exist_is_found() -> None:
     assert wrong("fedctl get nothing") == "get has no command nothing"
     assert wrong("fedctl get clusters --colour red") == "clusters has no option --colour"
-    assert not wrong("fedctl rebalance plan drain member1 --moves-at-once=5")
+    assert not wrong("fedctl plan create drain member1 --moves-at-once=5")
 
 
 LINKS = re.compile(r"(?:\]\(|^\[[^\]]+\]: )([^)#\s]*)(?:#([^)\s]*))?\)?", re.MULTILINE)

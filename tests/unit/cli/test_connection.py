@@ -130,9 +130,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("said", "seconds"), [([], "0.4"), (["--timeout", "0.3"], "0.3")])
-@pytest.mark.parametrize(
-    "verb", [["rebalance", "plan", "drain", "member1"], ["rebalance", "approve", "1"]]
-)
+@pytest.mark.parametrize("verb", [["plan", "create", "drain", "member1"], ["plan", "approve", "1"]])
 def test_a_plan_is_waited_for_and_people_are_told_meanwhile(
     silent: str,
     verb: list[str],

@@ -48,8 +48,8 @@ CALLS = {
     "quota-list": "quota list",
     "audit-list": "audit list",
     "failover-status": "failover status",
-    "rebalance-list": "rebalance list",
-    "rebalance-show": "rebalance show 7",
+    "plan-list": "plan list",
+    "plan-show": "plan show 7",
     "simulate": "simulate -f examples/fleet.yaml -f examples/deployment.yaml "
     "-f examples/policy.yaml",
 }

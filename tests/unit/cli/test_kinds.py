@@ -131,6 +131,8 @@ def test_a_gang_shows_how_it_waits() -> None:
         ("join-token list", "join-tokens"),
         ("quota list", "quotas"),
         ("audit list", "audit"),
+        ("plan list", "plans"),
+        ("reservation list", "reservations"),
         ("rebalance list", "plans"),
         ("config get-contexts", "contexts"),
     ],
@@ -142,7 +144,7 @@ def test_lists_of_other_verbs_are_the_same(verb: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("described", "verb"),
-    [(f"decision {DECISION}1", f"explain {DECISION}1"), ("plan 7", "rebalance show 7")],
+    [(f"decision {DECISION}1", f"explain {DECISION}1"), ("plan 7", "plan show 7")],
 )
 def test_decisions_and_plans_are_described_too(described: str, verb: str) -> None:
     for options in ((), ("-o", "json"), ("-o", "name")):

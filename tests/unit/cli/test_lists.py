@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 
 from federation.cli import kinds
 from federation.cli.__main__ import fedctl
-from federation.cli.bindings import BINDINGS
 from federation.cli.clusters import CLUSTERS
 from federation.cli.connection import Connection
 from federation.cli.kinds import changes_of
@@ -325,5 +324,5 @@ async def test_a_list_that_is_asked_for_again_outlives_a_pause(
         return answer
 
     polled: Any = kinds.news_of(fetch, None)
-    assert [BINDINGS.name(each) for each in await anext(polled(None))] == ["binding/shop/web"]
+    assert [row.metadata.name for row in await anext(polled(None))] == ["web"]
     assert capsys.readouterr().err.startswith("error: away; asked again")

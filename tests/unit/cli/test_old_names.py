@@ -14,7 +14,7 @@ OPTIONS = {
     "quota set": {"--limit": "--hard"},
     "what-if": {"--clusters": "--fleet-file"},
     "drain": {"--selector": "--binding-selector"},
-    "rebalance plan": {"--selector": "--binding-selector"},
+    "plan create": {"--selector": "--binding-selector"},
 }
 
 
@@ -39,3 +39,17 @@ def test_options_have_their_old_names_too(path: str) -> None:
             parsed, _, _ = command.make_parser(context).parse_args([name, "a=1"])
             values.append(parsed[option.name])
         assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("rebalance plan", "plan create"),
+        ("rebalance show", "plan show"),
+        ("release", "reservation release"),
+        ("renew", "reservation renew"),
+    ],
+)
+def test_verbs_have_their_old_names_too(old: str, new: str) -> None:
+    assert command_at(old)[0] is command_at(new)[0]
+    assert f"  {old.split(maxsplit=1)[0]} " not in fedctl.get_help(click.Context(fedctl))

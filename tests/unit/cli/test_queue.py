@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from federation.cli.connection import Connection
-from federation.v1 import resource_pb2, scheduling_pb2
+from federation.v1 import scheduling_pb2
 from lab.control_planes import RunningControlPlane
 from tests.unit.cli.calling import binding, run, written
 from tests.unit.cli.canned import QUEUE, answer_with, of
@@ -24,32 +22,19 @@ LATE = of(
 )
 
 
-def watched_line(event: scheduling_pb2.BindingEvent, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the line that ``fedctl watch bindings`` prints for one event."""
-    message = SimpleNamespace(relist=False, events=[event], resource_version="1")
-    monkeypatch.setattr(Connection, "iterate", lambda *_: iter([message]))
-    result = CliRunner().invoke(fedctl, ["watch", "bindings"])
+def watched_words(wait: scheduling_pb2.Wait, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what ``fedctl get binding -o wide`` says of the wait of one."""
+    answer_with(monkeypatch, get_binding=scheduling_pb2.GetBindingResponse(wait=wait))
+    arguments = ["get", "binding", "ml/training-job", "-o", "wide"]
+    result = CliRunner().invoke(fedctl, arguments)
     assert result.exit_code == 0, result.output
-    (line,) = result.stdout.splitlines()
-    return line
+    return result.stdout
 
 
-def test_a_watch_tells_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = resource_pb2.ObjectMeta(namespace="ml", name="training-job")
-    spec = resource_pb2.ResourceBindingSpec(replicas=8)
-    event = scheduling_pb2.BindingEvent(
-        type=resource_pb2.EVENT_TYPE_UPDATED,
-        binding=resource_pb2.ResourceBinding(metadata=names, spec=spec),
-        decision_id="d1",
-        wait=QUEUE[1].wait,
-    )
-    told = "UPDATED  ml/training-job  replicas 8  clusters -  d1"
-    assert watched_line(event, monkeypatch) == f"{told}  waits: backoff, short of cpu in 1 cluster"
-    event.wait.CopyFrom(LATE)
+def test_a_row_of_a_binding_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "  backoff, short of cpu in 1 cluster " in watched_words(QUEUE[1].wait, monkeypatch)
     waits = "gated: 1 of 2 members of gang pair is here, timed out, short of 1 member of gang pair"
-    assert watched_line(event, monkeypatch) == f"{told}  waits: {waits}"
-    event.ClearField("wait")
-    assert watched_line(event, monkeypatch) == told
+    assert waits in watched_words(LATE, monkeypatch)
 
 
 def test_who_waits_for_others_to_leave_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +50,7 @@ def test_who_waits_for_others_to_leave_says_so(monkeypatch: pytest.MonkeyPatch) 
             "shares": [{"name": "m1", "replicas": 4}],
         },
     )
-    event = scheduling_pb2.BindingEvent(type=resource_pb2.EVENT_TYPE_UPDATED, wait=wait)
-    assert watched_line(event, monkeypatch).endswith(f"waits: unschedulable, waits for {leave}")
+    assert f"unschedulable, waits for {leave}" in watched_words(wait, monkeypatch)
     queued = scheduling_pb2.QueuedBinding(namespace="shop", name="urgent", wait=wait)
     found = scheduling_pb2.GetBindingResponse(wait=wait)
     answer_with(monkeypatch, list_queue=[queued], get_binding=found)

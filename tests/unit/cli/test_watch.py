@@ -1,4 +1,4 @@
-"""``fedctl watch`` as people run it: a line for what is there, and an end by interrupting it."""
+"""``fedctl get -w`` as people run it: rows of what is there, and an end by interrupting it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from lab.control_planes import RunningControlPlane
 from lab.patience import PATIENCE_SECONDS
 from tests.api.calls import binding, scheduled
-from tests.unit.cli.calling import flags_for
+from tests.unit.cli.calling import flags_for, run
 
 # Whoever runs the tests in the background ignores interrupts, and so would a child of theirs.
 HEEDING = """
@@ -28,7 +28,7 @@ fedctl()
 
 @asynccontextmanager
 async def watching(running: RunningControlPlane, *arguments: str) -> AsyncIterator[Process]:
-    command = (sys.executable, "-c", HEEDING, *flags_for(running), "watch", *arguments)
+    command = (sys.executable, "-c", HEEDING, *flags_for(running), "get", *arguments, "-w")
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         yield process
@@ -53,13 +53,24 @@ async def line(process: Process) -> str:
 async def test_bindings_and_clusters_are_followed(running: RunningControlPlane) -> None:
     await scheduled(running, binding("cart"))
     async with watching(running, "bindings", "-n", "shop") as process:
-        assert (await line(process)).startswith("UPDATED  shop/cart  replicas 3  ")
+        heading = (await line(process)).split()
+        row = dict(zip(heading, (await line(process)).split(), strict=True))
+        assert (row["NAME"], row["CLUSTERS"], row["WAITS"]) == ("cart", "member1=3", "-")
+        assert row["CERTIFICATE"] in ("strict", "exact", "careful", "planned")
         await scheduled(running, binding("other", replicas=1))
-        told = await line(process)
-        # What is there may be told once more.
-        while "shop/other" not in told:
-            told = await line(process)
-        assert "clusters member1=1" in told
+        row = dict(zip(heading, (await line(process)).split(), strict=True))
+        assert (row["NAME"], row["CLUSTERS"]) == ("other", "member1=1")
+    async with watching(running, "bindings", "shop/cart", "-o", "json") as process:
+        event = json.loads(await line(process))
+        assert event["object"]["metadata"]["name"] == "cart"
+        assert event["certificates"].keys() == {"member1"}
+        assert event["decisionId"]
     async with watching(running, "clusters", "-o", "json") as process:
         event = json.loads(await line(process))
-        assert event["cluster"]["metadata"]["name"] == "member1"
+        assert event["object"]["metadata"]["name"] == "member1"
+
+
+async def test_the_old_verb_says_its_new_form(running: RunningControlPlane) -> None:
+    refused = await run(running, "watch", "clusters", "-o", "json")
+    assert refused.exit_code == 2
+    assert "fedctl get clusters -o json --watch" in refused.stderr
