@@ -76,6 +76,19 @@ class RenamedOption(click.Option):
         self.opts = names
 
 
+class OldFlag(click.Option):
+    """A flag of earlier releases, hidden, whose refusal ``says`` its new form."""
+
+    def __init__(self, names: Sequence[str], *, says: str, **attributes: Any) -> None:
+        attributes |= {"is_flag": True, "hidden": True, "expose_value": False}
+        super().__init__(names, callback=self._refuse, **attributes)
+        self._says = says
+
+    def _refuse(self, _: click.Context, __: click.Parameter, value: bool) -> None:
+        if value:
+            raise click.UsageError(f"{self.opts[0]} is called {self._says} now")
+
+
 def named_binding(name: str, namespace: str = "") -> tuple[str, str]:
     """The namespace (may be empty) and the name of a binding, as ``NAMESPACE/BINDING``, or as
     ``BINDING`` or ``binding/BINDING`` where ``-n`` says the namespace. Raises InvalidRequest.

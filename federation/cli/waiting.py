@@ -330,18 +330,24 @@ def wait(names: Sequence[str], condition: str, namespace: str) -> None:
 
     A line is printed for each binding as it gets there. --timeout says how long to wait.
     """
-    bindings = [named_binding(name, namespace) for name in names]
+    wait_for([named_binding(name, namespace) for name in names], condition)
+
+
+def wait_for(bindings: Iterable[tuple[str, str]], condition: str, *, err: bool = False) -> None:
+    """Print a line for each binding as it gets there. Raises DeadlineMissed with those missing."""
     missing = {binding_key(*binding): binding for binding in bindings}
     to = connection()
     try:
-        to.call(lambda api: _wait(api, missing, condition))
+        to.call(lambda api: _wait(api, missing, condition, err=err))
     except DeadlineMissed as error:
         late = ", ".join(missing)
         text = f"{late}: not {condition} within {to.timeout_seconds:g} s (--timeout)"
         raise DeadlineMissed(text) from error
 
 
-async def _wait(api: Client, missing: dict[str, tuple[str, str]], condition: str) -> None:
+async def _wait(
+    api: Client, missing: dict[str, tuple[str, str]], condition: str, *, err: bool
+) -> None:
     """Until none is missing; a binding that is there is taken out."""
     namespaces = {namespace for namespace, _ in missing.values()}
     watch = api.watch_bindings(namespaces.pop() if len(namespaces) == 1 else "")
@@ -358,7 +364,7 @@ async def _wait(api: Client, missing: dict[str, tuple[str, str]], condition: str
                 is_fresh = False
             for name in sorted(met & missing.keys()):
                 del missing[name]
-                say(f"binding/{name} {condition}")
+                say(f"binding/{name} {condition}", err=err)
             if not missing:
                 return
     finally:

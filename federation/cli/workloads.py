@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from federation.cli import output as show
-from federation.cli.arguments import DurationType, named_binding, namespace_option
+from federation.cli.arguments import DurationType, OldFlag, named_binding, namespace_option
 from federation.cli.connection import connection
 from federation.cli.decisions import (
     can_draw,
@@ -26,6 +26,7 @@ from federation.cli.decisions import (
 )
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options, print_list
 from federation.cli.output import Output, output_option
+from federation.cli.waiting import PLACED, wait_for
 from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.written import document_from_message
 from federation.model.errors import NotFound
@@ -46,6 +47,61 @@ WITHOUT_A_PLACE = {
 Ask = Callable[["Client"], Awaitable[scheduling_pb2.ScheduleResponse]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOptions:
+    """The options of the verb schedule."""
+
+    paths: Sequence[str]
+    output: Output
+    adopt: bool
+    queue: bool
+    wait: bool
+    preview: bool
+    atomic: bool
+    tokens: Sequence[str]
+    idempotency_key: str | None
+    certificate: str | None
+    lease_seconds: int | None
+    node_timeout: float
+    exit_code: bool
+
+    @property
+    def exits_with_3(self) -> bool:
+        """Whether a binding without a place is what was not asked for."""
+        return self.exit_code or self.atomic or not (self.queue or self.preview)
+
+    def check(self) -> None:
+        """Raise UsageError where options do not go together."""
+        is_preview = bool(self.tokens or self.preview)
+        key = self.idempotency_key
+        for is_wrong, rule in (
+            (
+                bool(self.paths) == bool(self.tokens),
+                "give files with -f, or tokens of previews with --commit",
+            ),
+            (
+                self.tokens and self.preview,
+                "--preview decides, --commit takes what was decided: choose one",
+            ),
+            (
+                self.atomic and is_preview,
+                "previews are of one binding each: --atomic does not go with them",
+            ),
+            (key is not None and not key.strip(), "--idempotency-key: must not be empty"),
+            (key and is_preview, "tokens of previews are repeatable without --idempotency-key"),
+            (
+                self.tokens and (self.certificate or self.lease_seconds),
+                "--commit takes what was decided: no --certificate, no lease",
+            ),
+            (
+                self.wait and (is_preview or self.atomic or not self.queue),
+                "--wait is for what is kept until it fits",
+            ),
+        ):
+            if is_wrong:
+                raise click.UsageError(rule)
+
+
 SCHEDULE_EPILOG = """Examples:
 
 \b
@@ -54,7 +110,8 @@ fedctl schedule -f deployment.yaml -f policy.yaml --dry-run
 fedctl schedule -f api.yaml -f database.yaml -f policy.yaml --atomic
 fedctl schedule -f binding.yaml --certificate strict --idempotency-key 2f1c
 fedctl schedule --commit TOKEN
-fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
+fedctl schedule -f binding.yaml --wait --timeout 5m
+fedctl schedule -f binding.yaml --no-queue || echo "no place for it"
 """
 
 
@@ -63,11 +120,11 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 @click.option("--adopt", is_flag=True, help="Take spec.clusters as where the workload runs now.")
 @click.option(
     "--queue/--no-queue",
-    "--wait/--no-wait",
-    "wait",
     default=True,
-    help="Keep a binding that does not fit, and try it again.",
+    help="Keep a binding that does not fit, and try it again. Without it exits with 3 then.",
 )
+@click.option("--no-wait", cls=OldFlag, says="--no-queue")
+@click.option("--wait", is_flag=True, help="Wait until all is placed, as long as --timeout says.")
 @click.option(
     "--preview",
     "--dry-run",
@@ -108,100 +165,52 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit with 3 when a binding has no place: UNSCHEDULABLE or NO_FIT. Else that is 0.",
+    help="Exit with 3 when a binding has no place, also where it is kept, or only previewed.",
 )
 @output_option
-def schedule(
-    paths: Sequence[str],
-    output: Output,
-    *,
-    adopt: bool,
-    wait: bool,
-    preview: bool,
-    atomic: bool,
-    tokens: Sequence[str],
-    idempotency_key: str | None,
-    certificate: str | None,
-    lease_seconds: int | None,
-    node_timeout: float,
-    exit_code: bool,
-) -> None:
+def schedule(**options: Any) -> None:
     """Decide where the workloads of files run.
 
     The files hold ResourceBindings, or workloads with their policies.
     """
-    _check_options(
-        paths=paths,
-        tokens=tokens,
-        preview=preview,
-        atomic=atomic,
-        idempotency_key=idempotency_key,
-        changes_promises=bool(certificate or lease_seconds),
-    )
-    if tokens:
-        asks = _asks_to_commit(tokens, node_timeout)
-        _show_as_answered(asks, output, {}, exit_code=exit_code)
-        return
-    from federation.cli.inputs import bindings_in  # noqa: PLC0415 - only this verb reads files
-    from federation.client import Client  # noqa: PLC0415 - help does not wait for grpc
+    chosen = ScheduleOptions(**options)
+    chosen.check()
+    # Help and completion do not wait for grpc, nor for what reads files.
+    from federation.cli.inputs import bindings_in  # noqa: PLC0415 - see above
+    from federation.client import Client  # noqa: PLC0415 - see above
 
-    held = bindings_in(paths)
-    bindings = _promised(held.bindings, certificate, lease_seconds)
-    if idempotency_key and len(bindings) > 1:
+    seconds, output = chosen.node_timeout, chosen.output
+    if chosen.tokens:
+        asks: list[Ask] = [
+            partial(Client.commit_preview, token=token, node_timeout_seconds=seconds)
+            for token in chosen.tokens
+        ]
+        _show_as_answered(asks, output, {}, exit_code=chosen.exits_with_3)
+        return
+    held = bindings_in(chosen.paths)
+    bindings = _promised(held.bindings, chosen.certificate, chosen.lease_seconds)
+    key = chosen.idempotency_key or ""
+    if key and len(bindings) > 1:
         raise click.UsageError(f"a key stands for one request, and the files hold {len(bindings)}")
-    if atomic:
+    if chosen.atomic:
         items = [
             scheduling_pb2.ScheduleBatchItem(
-                binding=binding, adopt=adopt, idempotency_key=idempotency_key or ""
+                binding=binding, adopt=chosen.adopt, idempotency_key=key
             )
             for binding in bindings
         ]
-        _show_together(items, output, held.warnings, exit_code=exit_code)
+        _show_together(items, output, held.warnings, exit_code=chosen.exits_with_3)
         return
-    scheduling = partial(
-        Client.schedule, node_timeout_seconds=node_timeout, idempotency_key=idempotency_key or ""
-    )
-    method = Client.preview if preview else scheduling
-    _show_as_answered(
-        [partial(method, binding=binding, adopt=adopt, wait=wait) for binding in bindings],
-        output,
-        held.warnings,
-        exit_code=exit_code,
-    )
-
-
-def _asks_to_commit(tokens: Sequence[str], node_timeout: float) -> list[Ask]:
-    # Help and completion do not wait for grpc.
-    from federation.client import Client  # noqa: PLC0415 - see above
-
-    return [
-        partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
-        for token in tokens
+    scheduling = partial(Client.schedule, node_timeout_seconds=seconds, idempotency_key=key)
+    method = Client.preview if chosen.preview else scheduling
+    asks = [
+        partial(method, binding=binding, adopt=chosen.adopt, wait=chosen.queue)
+        for binding in bindings
     ]
-
-
-def _check_options(
-    *,
-    paths: Sequence[str],
-    tokens: Sequence[str],
-    preview: bool,
-    atomic: bool,
-    idempotency_key: str | None,
-    changes_promises: bool,
-) -> None:
-    """Raise UsageError where options do not go together."""
-    if bool(paths) == bool(tokens):
-        raise click.UsageError("give files with -f, or tokens of previews with --commit")
-    if tokens and preview:
-        raise click.UsageError("--preview decides, --commit takes what was decided: choose one")
-    if atomic and (tokens or preview):
-        raise click.UsageError("previews are of one binding each: --atomic does not go with them")
-    if idempotency_key is not None and not idempotency_key.strip():
-        raise click.UsageError("--idempotency-key: must not be empty")
-    if idempotency_key and (tokens or preview):
-        raise click.UsageError("tokens of previews are repeatable without --idempotency-key")
-    if tokens and changes_promises:
-        raise click.UsageError("--commit takes what was decided: no --certificate, no lease")
+    _show_as_answered(asks, output, held.warnings, exit_code=chosen.exits_with_3)
+    if chosen.wait:
+        metas = [binding.metadata for binding in bindings]
+        wait_for([(meta.namespace, meta.name) for meta in metas], PLACED, err=output.is_document)
 
 
 def _promised(

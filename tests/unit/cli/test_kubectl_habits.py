@@ -42,6 +42,7 @@ ANSWERS = {
     "explain": "member1",
     "schedule -f checkout.yaml --dry-run": "Commit until",
     "schedule -f checkout.yaml": "SCHEDULED",
+    "schedule -f checkout.yaml --wait": "placed",
     "diff": "replicas in member1",
     "wait": "placed",
     "cordon": "cordoned",
@@ -64,7 +65,7 @@ async def test_each_task_of_the_page(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert len(TASKS) == 15
+    assert len(TASKS) == 16
     del member1
     monkeypatch.chdir(tmp_path)
     cluster = await answered(running, "get", "cluster", "member1")

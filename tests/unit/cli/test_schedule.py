@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,10 @@ async def test_files_are_placed_together_or_not_at_all(
 
     async with running.connected("m1", report=report(nodes=2)):
         file = several(3, 3, 3)
-        refused = await run(running, "schedule", "-f", file, "--atomic", "--exit-code")
+        refused = await run(running, "schedule", "-f", file, "--atomic")
         assert refused.exit_code == 3, refused.output
         assert refused.stdout.count("items[2] (shop/w2) of the same atomic batch") == 2
         assert refused.stdout.count("not stored") == 3
-        assert (await run(running, "schedule", "-f", file, "--atomic")).exit_code == 0
         results = await answered(running, "schedule", "-f", several(3, 5), "--atomic")
         assert [each["decision"]["outcome"] for each in results] == ["SCHEDULED"] * 2
         many = await run(running, "schedule", "-f", several(*[1] * 1001), "--atomic")
@@ -204,6 +204,38 @@ async def test_what_has_no_place_ends_with_3_where_that_is_asked_for(
             assert ("--commit" in told.stdout) == (outcome != "NO_FIT")
 
 
+async def test_what_is_not_kept_ends_with_3_where_it_has_no_place(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    async with running.connected("m1", report=report(nodes=2)):
+        file = written(tmp_path, binding("huge", replicas=10_000))
+        for options, code in (("--no-queue", 3), ("--atomic", 3), ("--queue", 0)):
+            result = await run(running, "schedule", "-f", file, options, *AT_ONCE)
+            assert (result.exit_code, "UNSCHEDULABLE" in result.stdout) == (code, True)
+        refused = await run(running, "schedule", "-f", file, "--no-wait")
+        assert (refused.exit_code, "--no-queue now" in refused.stderr) == (2, True)
+        refused = await run(running, "schedule", "-f", file, "--wait", "--no-queue")
+        assert "--wait is for what is kept" in refused.stderr
+
+
+async def test_scheduling_waits_until_all_is_placed(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    async with running.connected("m1", report=report(nodes=2)):
+        await shown(running, "schedule", "-f", written(tmp_path, binding("first")), *AT_ONCE)
+        late = written(tmp_path, binding("late", replicas=6))
+        asked = ("schedule", "-f", late, "--wait", *AT_ONCE)
+        missed = await run(running, *asked, "--timeout", "2s")
+        assert (missed.exit_code, missed.stderr) == (
+            1,
+            "error: shop/late: not placed within 2 s (--timeout)\n",
+        )
+        waiting = asyncio.create_task(run(running, *asked))
+        await running.ask("DeleteBinding", namespace="shop", name="first")
+        placed = await waiting
+        assert (placed.exit_code, placed.stdout.splitlines()[-1]) == (0, "binding/shop/late placed")
+
+
 async def test_what_a_template_asks_for_and_nobody_judges_is_in_the_answer(
     running: RunningControlPlane, tmp_path: Path
 ) -> None:
@@ -237,6 +269,6 @@ async def test_what_a_template_asks_for_and_nobody_judges_is_in_the_answer(
             assert warnings["web-deployment"] == [unjudged], options
             assert len(warnings["fraction"]) == 1, options
             assert "[memory]: 2048m is a fraction" in warnings["fraction"][0]
-        text = await shown(running, "schedule", "-f", file, "--no-wait", *AT_ONCE)
+        text = await shown(running, "schedule", "-f", file, "--no-queue", *AT_ONCE)
         assert " ".join(text.split()).count(unjudged) == 1
         assert "Warning" in text
