@@ -58,6 +58,7 @@ ENABLED = (
     "tests/rows",
     "tests/unit/capacity/test_filled_nodes.py",
     "tests/unit/capacity/test_merged_parts.py",
+    "tests/unit/cli/test_apply.py",
     "tests/unit/cli/test_events.py",
     "tests/unit/cli/test_kinds.py",
     "tests/unit/cli/test_kubectl_habits.py",

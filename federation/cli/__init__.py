@@ -3,11 +3,12 @@
 Must not compute answers: the API, or the same pure code it runs, does.
 
 - ``access``: verbs about who may do what, and how much: token, whoami, quota
+- ``apply``: objects of files: apply sends them, diff compares them, and edit lets people write one
 - ``arguments``: arguments of verbs: names of kinds and objects, pairs, times, spans, and the answer
   yes
 - ``audit``: verbs about the audit: list, verify, export
 - ``bindings``: bindings and what is reserved for them: get bindings, describe, and reservation
-- ``clusters``: member clusters and those that join: get clusters, describe, apply, join-token,
+- ``clusters``: member clusters and those that join: get clusters, describe, join-token,
   accept, reject
 - ``connection``: connections to control planes: the options of every online verb, and why one
   cannot be called
@@ -40,5 +41,5 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``verbs``: the verbs of ``fedctl`` in their groups, how one is loaded, and the verb ``completion``
 - ``waiting``: verbs about what waits and what changes: queue, gangs, suspend, resume, reschedule,
   wait
-- ``workloads``: verbs about workloads: schedule, diff, explain
+- ``workloads``: verbs about workloads: schedule, explain
 """

@@ -1,4 +1,4 @@
-"""Member clusters and those that join: get clusters, describe, apply, join-token, accept, reject.
+"""Member clusters and those that join: get clusters, describe, join-token, accept, reject.
 
 Must not interpret what it shows. A secret is printed once, to standard output, and not kept.
 """
@@ -147,22 +147,6 @@ def describe_cluster(names: Sequence[str], output: Output) -> None:
 
     clusters = connection().call(fetched)
     describe_all(output, clusters, map(CLUSTERS.name, clusters), _print_cluster)
-
-
-@click.command(epilog="Example: fedctl apply -f cluster.yaml")
-@click.option("-f", "--filename", "paths", multiple=True, required=True, help="File, or - .")
-def apply(paths: Sequence[str]) -> None:
-    """Set labels, taints, region and models of clusters."""
-    from federation.cli.inputs import clusters_in  # noqa: PLC0415 - only this verb reads files
-
-    clusters = clusters_in(paths)
-
-    async def update_each(api: Client) -> None:
-        for cluster in clusters:
-            stored = await api.update_cluster(cluster)
-            say(f"cluster/{stored.metadata.name} configured")
-
-    connection().call(update_each)
 
 
 def _print_cluster(cluster: resource_pb2.Cluster) -> None:

@@ -17,6 +17,7 @@ from federation.codec.clusters import cluster_from_message
 from federation.codec.document_files import STANDARD_INPUT, documents_of
 from federation.codec.documents import MAX_DOCUMENT_BYTES, Document, read_json
 from federation.codec.given_fleets import check_available, read_bindings, read_clusters
+from federation.codec.namespace_quotas import quota_from_message
 from federation.codec.requirements import read_requirements
 from federation.codec.strict import message_from_document
 from federation.codec.unread import dropped_from_documents, warning_of
@@ -34,11 +35,12 @@ from federation.model.estimate import EstimateOptions, Merge, ModelRule, Source
 from federation.model.placement import Binding, TieBreak
 from federation.model.workload import Component, ReplicaRequirements
 from federation.runtime.terminal import json_text, say
-from federation.v1 import resource_pb2
+from federation.v1 import access_pb2, resource_pb2
 
 # A document with the path that its violations are told under.
 Placed = tuple[str, object]
 
+TYPE_META: Final = ("apiVersion", "kind")
 # Bindings that a warning names.
 MAX_NAMED: Final = 10
 SOURCES: Final = {source.name.lower(): source for source in Source if source is not Source.NONE}
@@ -280,15 +282,8 @@ def _text(options: Mapping[str, Any], name: str, path: str, violations: Violatio
     return ""
 
 
-def clusters_in(paths: Sequence[str]) -> list[resource_pb2.Cluster]:
-    """The clusters in files, all of them checked: nothing is changed when one is wrong."""
-    return checked_clusters(documents_of(paths))
-
-
 def checked_clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
-    """The same of documents that are read."""
-    if not documents:
-        raise InvalidRequest.of("files", "hold no Cluster")
+    """The clusters of documents, all of them checked: nothing is changed when one is wrong."""
     messages = []
     for (path, _), document in zip(by_name(documents), documents, strict=True):
         if document.get("kind") != "Cluster":
@@ -300,6 +295,22 @@ def checked_clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster
         messages.append(message)
     warn_of_unread(dropped_from_documents(documents))
     return messages
+
+
+def quotas_of(documents: Sequence[Document]) -> list[access_pb2.Quota]:
+    """Quotas, which are not objects of Kubernetes: kind and fields stand beside each other."""
+    violations = Violations()
+    quotas = []
+    for position, document in enumerate(documents, start=1):
+        path = f"Quota/{document.get('namespace') or f'document {position}'}"
+        fields = {key: value for key, value in document.items() if key not in TYPE_META}
+        try:
+            quotas.append(message_from_document(fields, access_pb2.Quota, path))
+            quota_from_message(quotas[-1], path, violations)
+        except InvalidRequest as error:
+            violations.extend(error.violations)
+    violations.check()
+    return quotas
 
 
 def bindings_in(paths: Sequence[str]) -> FileBindings:

@@ -32,7 +32,8 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
     },
     "Workloads": {
         "schedule": Verb("workloads", "Decide where the workloads of files run."),
-        "diff": Verb("workloads", "Show what schedule or apply would change."),
+        "apply": Verb("apply", "Send the clusters, quotas and workloads of files."),
+        "diff": Verb("apply", "Show what schedule or apply would change."),
         "explain": Verb("workloads", "Show why a binding is where it is."),
         "delete": Verb("members", "Delete member clusters or bindings."),
         "suspend": Verb("waiting", "Keep a binding from being decided; what runs stays."),
@@ -42,7 +43,7 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "quota": Verb("access", "Limit what a namespace may hold in all clusters."),
     },
     "Clusters": {
-        "apply": Verb("clusters", "Set labels, taints, region and models of clusters."),
+        "edit": Verb("apply", "Change a cluster in your editor."),
         "label": Verb("members", "Set or remove labels of clusters."),
         "taint": Verb("members", "Set or remove taints of clusters."),
         "join-token": Verb("clusters", "Let clusters join."),
