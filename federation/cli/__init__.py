@@ -28,6 +28,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``inputs``: files that verbs read: clusters, bindings, requests and options, and files of cases
 - ``kinds``: kinds that `fedctl get` lists: how each is fetched, and with ``-w`` how its rows are
   followed
+- ``layouts``: layouts of tables: which columns a terminal has room for, how wide each is, and their
+  lines
 - ``lists``: lists: the columns of a kind, which rows are selected, their order, and how they are
   shown
 - ``look``: verbs that look: get with its table of kinds, describe, and top

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from federation.cli import output as show
-from federation.cli.output import GAP, TIGHT_COLUMNS, Layout, width_of
+from federation.cli.layouts import GAP, TIGHT_COLUMNS, Layout, width_of
 from federation.codec.decision_words import bound_word, outcome_name, source_word, why
 from federation.codec.funnel import FunnelStep, by_importance, funnel_steps
 from federation.model.placement import SchedulingType, binding_key

@@ -278,6 +278,7 @@ class RowPrinter(Generic[R]):
         self._kind, self._listing = kind, listing
         self._shown = {kind.named(row): row for row in rows}
         self._table: ShownTable[R] | None = None
+        self._has_headings = listing.has_headings
         chosen = chosen_rows(kind, listing, rows)
         if not listing.output.is_document:
             self._table = print_rows(kind, listing, chosen, of=len(rows))
@@ -320,7 +321,9 @@ class RowPrinter(Generic[R]):
         elif output.is_document:
             is_named = output.format is Format.NAME
             document = None if is_named else self._kind.document(row)
-            show.print_document(document, output, [self._kind.name(row)])
+            names, has_headings = [self._kind.name(row)], self._has_headings
+            show.print_document(document, output, names, has_headings=has_headings)
+            self._has_headings = False
         elif event == "DELETED":
             say(f"{self._kind.name(row)} deleted")
         elif self._table is None:

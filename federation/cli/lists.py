@@ -14,7 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 import click
 
 from federation.cli import output as show
-from federation.cli.output import NO_NUMBER, Format, Layout, Output, output_option, present_time
+from federation.cli.layouts import Layout
+from federation.cli.output import NO_NUMBER, Format, Output, output_option, present_time
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest, NotFound
 from federation.runtime.terminal import say
@@ -272,7 +273,8 @@ def print_list(
     is_named = listing.output.format is Format.NAME
     documents = [] if is_named else [kind.document(row) for row in chosen]
     document = documents[0] if alone and documents else documents
-    show.print_document(document, listing.output, map(kind.name, chosen))
+    names = map(kind.name, chosen)
+    show.print_document(document, listing.output, names, has_headings=listing.has_headings)
 
 
 def print_rows(

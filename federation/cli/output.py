@@ -5,214 +5,36 @@ Must not know what is shown, nor cut anything that is.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from federation.cli.layouts import (
+    GAP,
+    UNLIMITED_COLUMNS,
+    Layout,
+    narrowest,
+    padded,
+    width_of,
+    wrapped,
+)
 from federation.model import readable
 from federation.model.printable import printable
 from federation.runtime.terminal import json_text, say, say_lines, styled
 
-# Between two columns.
-GAP: Final = 2
-# How narrow a column of sentences may get, and how narrow where that is not enough.
-PROSE_COLUMNS: Final = 24
-TIGHT_COLUMNS: Final = 12
-# A cluster's name, and how many replicas it gets.
-LONGEST_WORD: Final = 60
-
-
-def width_of(text: str) -> int:
-    """How many columns of a terminal a printable text takes."""
-    if text.isascii():
-        return len(text)
-    return sum(map(_character_width, text))
-
-
-def _character_width(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def padded(text: str, width: int, *, right: bool = False) -> str:
-    blanks = " " * (width - width_of(text))
-    return f"{blanks}{text}" if right else f"{text}{blanks}"
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most this width, broken at blanks, and within words only where one is wider."""
-    if width_of(text) <= width:
-        return [text]
-    lines, line = [], ""
-    for word in text.split(" "):
-        joined = f"{line} {word}" if line else word
-        if width_of(joined) <= width:
-            line = joined
-            continue
-        if line:
-            lines.append(line)
-        *whole, line = _folded(word, width)
-        lines += whole
-    return [*lines, line]
-
-
-def _folded(word: str, width: int) -> Iterator[str]:
-    piece = ""
-    for character in word:
-        if piece and width_of(piece) + _character_width(character) > width:
-            yield piece
-            piece = ""
-        piece += character
-    yield piece
-
-
-def narrowest(texts: Iterable[str], least: int = PROSE_COLUMNS) -> int:
-    """How narrow a column of prose may get: names in it stay whole."""
-    words = (width_of(word) for text in texts for word in text.split(" "))
-    return max(least, min(max(words, default=0), LONGEST_WORD))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Which columns are shown, how wide each is, and which hold numbers or are wrapped.
-
-    A text that is wider than a column that is not ``wrapped`` runs over: names stay whole.
-    """
-
-    headings: Sequence[str]
-    shown: Sequence[int]
-    widths: Sequence[int]
-    numeric: Sequence[bool]
-    hidden: Sequence[str]
-    wrapped: Sequence[bool]
-
-    @classmethod
-    def of(
-        cls,
-        headings: Sequence[str],
-        cells: Sequence[Sequence[str]],
-        numeric: Sequence[bool],
-        room: int,
-        *,
-        least: Sequence[str] = (),
-        last: Sequence[str] = (),
-        prose: Sequence[str] = (),
-    ) -> Self:
-        """A layout for these rows.
-
-        Where the terminal is too narrow, columns of ``least`` are left out, the first one first,
-        and those of ``prose`` wrapped. Then columns of ``last`` are left out. The rest runs over:
-        names stay whole, to be copied.
-        """
-        columns = [[row[position] for row in cells] for position in range(len(headings))]
-        widths = {
-            heading: max(map(width_of, (heading, *texts)))
-            for heading, texts in zip(headings, columns, strict=True)
-        }
-        texts_of = dict(zip(headings, columns, strict=True))
-        stages = [
-            _floors(prose, widths, texts_of, PROSE_COLUMNS),
-            _floors(prose, widths, texts_of, TIGHT_COLUMNS),
-        ]
-        hidden = _fit(widths, room, least, last, stages)
-        shown = [at for at, heading in enumerate(headings) if heading not in hidden]
-        return cls(
-            headings=headings,
-            shown=shown,
-            widths=[widths[heading] for heading in headings],
-            numeric=[
-                holds and heading not in prose
-                for holds, heading in zip(numeric, headings, strict=True)
-            ],
-            hidden=hidden,
-            wrapped=[room < UNLIMITED_COLUMNS and heading in prose for heading in headings],
-        )
-
-    def heading(self) -> str:
-        return next(self.lines(self.headings))
-
-    def lines(self, row: Sequence[str]) -> Iterator[str]:
-        """The lines of one row, without blanks at their ends."""
-        texts = {
-            at: wrapped(row[at], self.widths[at]) if self.wrapped[at] else [row[at]]
-            for at in self.shown
-        }
-        for number in range(max(map(len, texts.values()), default=0)):
-            parts = [
-                padded(
-                    lines[number] if number < len(lines) else "",
-                    self.widths[at],
-                    right=self.numeric[at],
-                )
-                for at, lines in texts.items()
-            ]
-            yield (" " * GAP).join(parts).rstrip()
-
-
-def _floors(
-    prose: Iterable[str], widths: Mapping[str, int], texts_of: Mapping[str, list[str]], least: int
-) -> dict[str, int]:
-    """How narrow columns of prose may get, by heading, with whole names."""
-    return {
-        heading: min(widths[heading], max(width_of(heading), narrowest(texts_of[heading], least)))
-        for heading in prose
-        if heading in widths
-    }
-
-
-def _fit(
-    widths: dict[str, int],
-    room: int,
-    least: Sequence[str],
-    last: Sequence[str],
-    stages: Sequence[Mapping[str, int]],
-) -> list[str]:
-    """The columns to leave out; where that is not enough ``widths`` is made smaller, not below the
-    floors of the first stage with which all of it fits.
-    """
-    hidden: list[str] = []
-
-    def over(widths: Mapping[str, int]) -> int:
-        """By how much all that is shown is wider than there is room."""
-        taken = sum(width + GAP for name, width in widths.items() if name not in hidden)
-        return taken - GAP - room
-
-    for name in least:
-        if over({**widths, **stages[0]}) <= 0:
-            break
-        if name in widths:
-            hidden.append(name)
-    for name in last:
-        if over({**widths, **stages[-1]}) <= 0:
-            break
-        hidden.append(name)
-    floors = next((stage for stage in stages if over({**widths, **stage}) <= 0), stages[0])
-    wide = [name for name, floor in floors.items() if name not in hidden and widths[name] > floor]
-    # The widest one first, until others are as wide.
-    while wide and over(widths) > 0:
-        widest = max(wide, key=lambda name: widths[name])
-        widths[widest] -= 1
-        wide = [name for name in wide if widths[name] > floors[name]]
-    return hidden
-
-
-# Piped output is for other programs: it is never cut to a width.
-UNLIMITED_COLUMNS: Final = 100_000
 # Cells that stand for a number which is not there.
 NO_NUMBER: Final = ("", "unknown", "-")
 # Where click keeps whether the verb that runs was asked for everything.
 _WIDE: Final = "federation.cli.output.wide"
 # The clock of the control plane that answered, as seconds ahead of the clock of this machine.
 _AHEAD: Final = "federation.cli.output.ahead"
-_JSON_PATH: Final = "jsonpath="
 amount, age = readable.amount, readable.age
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -227,14 +49,23 @@ class Format(StrEnum):
     YAML = "yaml"
     NAME = "name"
     JSONPATH = "jsonpath"
+    CUSTOM_COLUMNS = "custom-columns"
+
+
+# Formats that take parts after an equals sign, with an example.
+_PARTS: Final = {
+    Format.JSONPATH: "{.metadata.name}",
+    Format.CUSTOM_COLUMNS: "NAME:.metadata.name,REGION:.spec.region",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """A format, and of ``jsonpath`` the path."""
+    """A format, of ``jsonpath`` the path, and of ``custom-columns`` headings with their paths."""
 
     format: Format = Format.TABLE
     path: str = ""
+    columns: Sequence[tuple[str, str]] = ()
 
     @property
     def is_document(self) -> bool:
@@ -263,17 +94,19 @@ class OutputType(click.ParamType[Output]):
     ) -> Output:
         if isinstance(value, Output):
             return value
-        if Format.JSONPATH in self._formats and value.startswith(_JSON_PATH):
-            try:
-                path = shown_path(value.removeprefix(_JSON_PATH))
-            except ValueError as error:
-                self.fail(f"{_JSON_PATH}: {error}", param, ctx)
-            return Output(format=Format.JSONPATH, path=path)
-        if value == Format.JSONPATH:
-            self.fail("say which path: -o jsonpath={.metadata.name}", param, ctx)
-        if value not in self._formats:
+        name, _, parts = value.partition("=")
+        if name not in self._formats or (parts and name not in _PARTS):
             self.fail(f"{value!r} is not one of {', '.join(self._words())}.", param, ctx)
-        return Output(format=Format(value))
+        if name not in _PARTS:
+            return Output(format=Format(name))
+        if not parts:
+            self.fail(f"say which parts: -o {name}={_PARTS[Format(name)]}", param, ctx)
+        try:
+            if name == Format.JSONPATH:
+                return Output(format=Format.JSONPATH, path=shown_path(parts))
+            return Output(format=Format.CUSTOM_COLUMNS, columns=columns_of(parts))
+        except ValueError as error:
+            self.fail(f"{name}=: {error}", param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -282,11 +115,12 @@ class OutputType(click.ParamType[Output]):
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - see above
 
         del ctx, param
-        words = [_JSON_PATH if form is Format.JSONPATH else str(form) for form in self._formats]
+        words = [f"{form}=" if form in _PARTS else str(form) for form in self._formats]
         return [CompletionItem(form) for form in words if form.startswith(incomplete)]
 
     def _words(self) -> list[str]:
-        return [f"{_JSON_PATH}PATH" if form is Format.JSONPATH else form for form in self._formats]
+        names = {Format.JSONPATH: "PATH", Format.CUSTOM_COLUMNS: "NAME:PATH,..."}
+        return [f"{form}={names[form]}" if form in names else form for form in self._formats]
 
 
 def output_option(function: F) -> F:
@@ -373,7 +207,9 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
             styled(f"{' ' * (names + GAP)}{line}")
 
 
-def print_document(value: Any, output: Output, names: Iterable[str] = ()) -> None:
+def print_document(
+    value: Any, output: Output, names: Iterable[str] = (), *, has_headings: bool = True
+) -> None:
     """A document, or several; the parts of it at a path, one a line; or only the ``names``."""
     match output.format:
         case Format.NAME:
@@ -385,6 +221,12 @@ def print_document(value: Any, output: Output, names: Iterable[str] = ()) -> Non
                 say_lines(part if isinstance(part, str) else json_text(part))
             if not parts:
                 say(f"nothing is at {output.path}", err=True)
+        case Format.CUSTOM_COLUMNS:
+            rows = [
+                [_joined(found_by(path, document)) for _, path in output.columns]
+                for document in (value if isinstance(value, list) else [value])
+            ]
+            print_table([name for name, _ in output.columns], rows, has_headings=has_headings)
         case Format.YAML:
             from federation.runtime.yaml_texts import yaml_text  # noqa: PLC0415 - for few
 
@@ -466,6 +308,22 @@ def shown_path(text: str) -> str:
         path = f"${path}" if path[0] in ".[" else f"$.{path}"
     _compiled(path)
     return path
+
+
+def columns_of(text: str) -> list[tuple[str, str]]:
+    """``NAME:.metadata.name,REGION:.spec.region`` as headings and paths. Raises ValueError."""
+    columns = []
+    for part in re.split(r",(?![^\[]*\])", text):
+        heading, colon, path = part.partition(":")
+        if not (colon and heading.strip()):
+            raise ValueError(f"{part!r} is not NAME:PATH")
+        columns.append((heading.strip(), shown_path(path)))
+    return columns
+
+
+def _joined(parts: Sequence[Any]) -> str:
+    texts = [part if isinstance(part, str) else json_text(part) for part in parts]
+    return ",".join(texts) or "<none>"
 
 
 def found_by(path: str, document: Any) -> list[Any]:

@@ -168,8 +168,14 @@ def test_what_selects_nothing_is_said() -> None:
         (["--field-selector", "region"], 1, "is neither field=value nor field!=value"),
         (["--field-selector", "metadata.name=a,b"], 1, r"a comma in a value is written as \,"),
         (["--sort-by", "size"], 1, "--sort-by: must be a field such as .metadata.name"),
-        (["-o", "xml"], 2, "'xml' is not one of table, wide, json, yaml, name, jsonpath=PATH."),
-        (["-o", "jsonpath"], 2, "say which path"),
+        (
+            ["-o", "xml"],
+            2,
+            "yaml, name, jsonpath=PATH, custom-columns=NAME:PATH,....",
+        ),
+        (["-o", "jsonpath"], 2, "say which parts: -o jsonpath={"),
+        (["-o", "custom-columns=NAME"], 2, "'NAME' is not NAME:PATH"),
+        (["-o", "name=x"], 2, "'name=x' is not one of"),
         (["-o", "jsonpath=$["], 2, "unexpected end of query"),
         (["-o", "jsonpath={range .items[*]}{.x}{end}"], 2, "one path alone is taken"),
     ],
@@ -222,6 +228,21 @@ def test_top_clusters() -> None:
         "fullPercent": 25.0,
     }
     assert names("top", "clusters", "--sort-by", "-cpu-full") == ["a", "c", "b"]
+
+
+def test_columns_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = "custom-columns=NAME:.metadata.name,REGION:{.spec.region},NONE:.spec.x"
+    lines = asked("get", "clusters", "-o", columns).stdout.splitlines()
+    assert [line.split() for line in lines] == [
+        ["NAME", "REGION", "NONE"],
+        ["a", "eu", "<none>"],
+        ["b", "us", "<none>"],
+        ["c", "eu", "<none>"],
+    ]
+    alone = asked("get", "cluster", "a", "-o", columns, "--no-headers").stdout
+    assert alone.split() == ["a", "eu", "<none>"]
+    later = followed(monkeypatch, [("d", cluster("d", "1"))], "-o", columns)
+    assert [line.split()[0] for line in later] == ["NAME", "a", "b", "c", "d"]
 
 
 def test_top_namespaces() -> None:
