@@ -220,6 +220,26 @@ def whoami(output: Output) -> None:
     )
 
 
+@click.command(epilog="Example: fedctl version --client")
+@click.option("--client", is_flag=True, help="That of fedctl alone; no control plane is asked.")
+@unnamed_output_option
+def version(output: Output, *, client: bool) -> None:
+    """Show the releases of fedctl and of the control plane."""
+    from importlib import metadata  # noqa: PLC0415 - other verbs do not wait for it
+
+    versions = {"client": metadata.version("fedsched")}
+    try:
+        if not client:
+            answer = connection().call(lambda api: api.who_am_i())
+            versions["server"] = answer.server_version or "unknown"
+    finally:
+        # That of fedctl is shown also where nobody answers.
+        if output.is_document:
+            show.print_document(versions, output)
+        else:
+            show.print_facts((name.capitalize(), number) for name, number in versions.items())
+
+
 def _scope(token: access_pb2.Token | access_pb2.WhoAmIResponse) -> str:
     limits = [
         f"{kind} {', '.join(names)}"

@@ -74,6 +74,7 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "config": Verb("contexts", "Show and choose the saved control planes."),
         "token": Verb("access", "Make, list and revoke tokens of people and programs."),
         "whoami": Verb("access", "Show whom the token stands for, and what it may do."),
+        "version": Verb("access", "Show the releases of fedctl and of the control plane."),
         "doctor": Verb("doctor", "Check whether the control planes can be called."),
         "completion": Verb("verbs", "Print the shell's completion script."),
     },

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
+from importlib.metadata import version
 from typing import Final
 
 import grpc
@@ -30,6 +31,7 @@ from federation.v1 import access_pb2 as messages
 from federation.v1.access_pb2_grpc import AccessServicer as Servicer
 from federation.v1.access_pb2_grpc import add_AccessServicer_to_server
 
+RELEASE: Final = version("fedsched")
 DEFAULT_SECONDS: Final = 90 * 86_400
 LEAST_SECONDS: Final = 60
 MOST_SECONDS: Final = 3650 * 86_400
@@ -93,6 +95,7 @@ class AccessServicer(Servicer):
             cluster_labels=dict(asks.scope.cluster_labels),
             calls_per_second=asks.limits.calls_per_second,
             calls_at_once=asks.limits.calls_at_once,
+            server_version=RELEASE,
         )
 
     async def SetQuota(

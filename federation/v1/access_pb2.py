@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66\x65\x64\x65ration/v1/access.proto\x12\rfederation.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x04\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x04 \x03(\t\x12\x10\n\x08\x63lusters\x18\x05 \x03(\t\x12\x10\n\x08networks\x18\x06 \x03(\t\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10last_use_address\x18\x0c \x01(\t\x12\x18\n\x10\x63\x61lls_per_second\x18\r \x01(\x05\x12\x15\n\rcalls_at_once\x18\x0e \x01(\x05\x12?\n\x0e\x63luster_labels\x18\x0f \x03(\x0b\x32\'.federation.v1.Token.ClusterLabelsEntry\x1a\x34\n\x12\x43lusterLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdc\x02\n\x12\x43reateTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x03 \x03(\t\x12\x10\n\x08\x63lusters\x18\x04 \x03(\t\x12\x10\n\x08networks\x18\x05 \x03(\t\x12\x18\n\x0bttl_seconds\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x10\x63\x61lls_per_second\x18\x07 \x01(\x05\x12\x15\n\rcalls_at_once\x18\x08 \x01(\x05\x12L\n\x0e\x63luster_labels\x18\t \x03(\x0b\x32\x34.federation.v1.CreateTokenRequest.ClusterLabelsEntry\x1a\x34\n\x12\x43lusterLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_ttl_seconds\"J\n\x13\x43reateTokenResponse\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12#\n\x05token\x18\x02 \x01(\x0b\x32\x14.federation.v1.Token\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListTokensResponse\x12$\n\x06tokens\x18\x01 \x03(\x0b\x32\x14.federation.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\":\n\x13RevokeTokenResponse\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.federation.v1.Token\"\x0f\n\rWhoAmIRequest\"\xb0\x02\n\x0eWhoAmIResponse\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\t\x12\x15\n\rcredential_id\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x04 \x03(\t\x12\x10\n\x08\x63lusters\x18\x05 \x03(\t\x12\x18\n\x10\x63\x61lls_per_second\x18\x06 \x01(\x05\x12\x15\n\rcalls_at_once\x18\x07 \x01(\x05\x12H\n\x0e\x63luster_labels\x18\x08 \x03(\x0b\x32\x30.federation.v1.WhoAmIResponse.ClusterLabelsEntry\x1a\x34\n\x12\x43lusterLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb6\x02\n\x05Quota\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x15\n\x08replicas\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x36\n\tresources\x18\x03 \x03(\x0b\x32#.federation.v1.Quota.ResourcesEntry\x12\x15\n\rused_replicas\x18\x04 \x01(\x03\x12?\n\x0eused_resources\x18\x05 \x03(\x0b\x32\'.federation.v1.Quota.UsedResourcesEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12UsedResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_replicas\"6\n\x0fSetQuotaRequest\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\"7\n\x10SetQuotaResponse\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListQuotasResponse\x12$\n\x06quotas\x18\x01 \x03(\x0b\x32\x14.federation.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x83\x02\n\x0b\x41uditRecord\x12\n\n\x02id\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x15\n\rcredential_id\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12\x0f\n\x07objects\x18\x07 \x03(\t\x12\x0e\n\x06result\x18\x08 \x01(\t\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x16\n\x0erequest_sha256\x18\n \x01(\t\x12\x12\n\nunrecorded\x18\x0b \x01(\x03\x12\x0c\n\x04seal\x18\x0c \x01(\x03\x12\x0c\n\x04hash\x18\r \x01(\x0c\"Q\n\tAuditHead\x12\x0c\n\x04seal\x18\x01 \x01(\x03\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\x12\x13\n\x0bpruned_seal\x18\x03 \x01(\x03\x12\x13\n\x0bpruned_hash\x18\x04 \x01(\x0c\"\xa6\x01\n\x10ListAuditRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rcredential_id\x18\x05 \x01(\t\"Y\n\x11ListAuditResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"*\n\x14GetAuditChainRequest\x12\x12\n\nafter_seal\x18\x01 \x01(\x03\"l\n\x15GetAuditChainResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12&\n\x04head\x18\x02 \x01(\x0b\x32\x18.federation.v1.AuditHead*u\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x12\n\x0eROLE_SCHEDULER\x10\x02\x12\x11\n\rROLE_OPERATOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04\x12\x0f\n\x0bROLE_BRIDGE\x10\x05\x32\x9a\x05\n\x06\x41\x63\x63\x65ss\x12T\n\x0b\x43reateToken\x12!.federation.v1.CreateTokenRequest\x1a\".federation.v1.CreateTokenResponse\x12Q\n\nListTokens\x12 .federation.v1.ListTokensRequest\x1a!.federation.v1.ListTokensResponse\x12T\n\x0bRevokeToken\x12!.federation.v1.RevokeTokenRequest\x1a\".federation.v1.RevokeTokenResponse\x12\x45\n\x06WhoAmI\x12\x1c.federation.v1.WhoAmIRequest\x1a\x1d.federation.v1.WhoAmIResponse\x12K\n\x08SetQuota\x12\x1e.federation.v1.SetQuotaRequest\x1a\x1f.federation.v1.SetQuotaResponse\x12Q\n\nListQuotas\x12 .federation.v1.ListQuotasRequest\x1a!.federation.v1.ListQuotasResponse\x12N\n\tListAudit\x12\x1f.federation.v1.ListAuditRequest\x1a .federation.v1.ListAuditResponse\x12Z\n\rGetAuditChain\x12#.federation.v1.GetAuditChainRequest\x1a$.federation.v1.GetAuditChainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66\x65\x64\x65ration/v1/access.proto\x12\rfederation.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x04\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x04 \x03(\t\x12\x10\n\x08\x63lusters\x18\x05 \x03(\t\x12\x10\n\x08networks\x18\x06 \x03(\t\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10last_use_address\x18\x0c \x01(\t\x12\x18\n\x10\x63\x61lls_per_second\x18\r \x01(\x05\x12\x15\n\rcalls_at_once\x18\x0e \x01(\x05\x12?\n\x0e\x63luster_labels\x18\x0f \x03(\x0b\x32\'.federation.v1.Token.ClusterLabelsEntry\x1a\x34\n\x12\x43lusterLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdc\x02\n\x12\x43reateTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x03 \x03(\t\x12\x10\n\x08\x63lusters\x18\x04 \x03(\t\x12\x10\n\x08networks\x18\x05 \x03(\t\x12\x18\n\x0bttl_seconds\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x10\x63\x61lls_per_second\x18\x07 \x01(\x05\x12\x15\n\rcalls_at_once\x18\x08 \x01(\x05\x12L\n\x0e\x63luster_labels\x18\t \x03(\x0b\x32\x34.federation.v1.CreateTokenRequest.ClusterLabelsEntry\x1a\x34\n\x12\x43lusterLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_ttl_seconds\"J\n\x13\x43reateTokenResponse\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12#\n\x05token\x18\x02 \x01(\x0b\x32\x14.federation.v1.Token\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListTokensResponse\x12$\n\x06tokens\x18\x01 \x03(\x0b\x32\x14.federation.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\":\n\x13RevokeTokenResponse\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.federation.v1.Token\"\x0f\n\rWhoAmIRequest\"\xc8\x02\n\x0eWhoAmIResponse\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\t\x12\x15\n\rcredential_id\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x04 \x03(\t\x12\x10\n\x08\x63lusters\x18\x05 \x03(\t\x12\x18\n\x10\x63\x61lls_per_second\x18\x06 \x01(\x05\x12\x15\n\rcalls_at_once\x18\x07 \x01(\x05\x12H\n\x0e\x63luster_labels\x18\x08 \x03(\x0b\x32\x30.federation.v1.WhoAmIResponse.ClusterLabelsEntry\x12\x16\n\x0eserver_version\x18\t \x01(\t\x1a\x34\n\x12\x43lusterLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb6\x02\n\x05Quota\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x15\n\x08replicas\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x36\n\tresources\x18\x03 \x03(\x0b\x32#.federation.v1.Quota.ResourcesEntry\x12\x15\n\rused_replicas\x18\x04 \x01(\x03\x12?\n\x0eused_resources\x18\x05 \x03(\x0b\x32\'.federation.v1.Quota.UsedResourcesEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12UsedResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_replicas\"6\n\x0fSetQuotaRequest\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\"7\n\x10SetQuotaResponse\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListQuotasResponse\x12$\n\x06quotas\x18\x01 \x03(\x0b\x32\x14.federation.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x83\x02\n\x0b\x41uditRecord\x12\n\n\x02id\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x15\n\rcredential_id\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12\x0f\n\x07objects\x18\x07 \x03(\t\x12\x0e\n\x06result\x18\x08 \x01(\t\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x16\n\x0erequest_sha256\x18\n \x01(\t\x12\x12\n\nunrecorded\x18\x0b \x01(\x03\x12\x0c\n\x04seal\x18\x0c \x01(\x03\x12\x0c\n\x04hash\x18\r \x01(\x0c\"Q\n\tAuditHead\x12\x0c\n\x04seal\x18\x01 \x01(\x03\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\x12\x13\n\x0bpruned_seal\x18\x03 \x01(\x03\x12\x13\n\x0bpruned_hash\x18\x04 \x01(\x0c\"\xa6\x01\n\x10ListAuditRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rcredential_id\x18\x05 \x01(\t\"Y\n\x11ListAuditResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"*\n\x14GetAuditChainRequest\x12\x12\n\nafter_seal\x18\x01 \x01(\x03\"l\n\x15GetAuditChainResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12&\n\x04head\x18\x02 \x01(\x0b\x32\x18.federation.v1.AuditHead*u\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x12\n\x0eROLE_SCHEDULER\x10\x02\x12\x11\n\rROLE_OPERATOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04\x12\x0f\n\x0bROLE_BRIDGE\x10\x05\x32\x9a\x05\n\x06\x41\x63\x63\x65ss\x12T\n\x0b\x43reateToken\x12!.federation.v1.CreateTokenRequest\x1a\".federation.v1.CreateTokenResponse\x12Q\n\nListTokens\x12 .federation.v1.ListTokensRequest\x1a!.federation.v1.ListTokensResponse\x12T\n\x0bRevokeToken\x12!.federation.v1.RevokeTokenRequest\x1a\".federation.v1.RevokeTokenResponse\x12\x45\n\x06WhoAmI\x12\x1c.federation.v1.WhoAmIRequest\x1a\x1d.federation.v1.WhoAmIResponse\x12K\n\x08SetQuota\x12\x1e.federation.v1.SetQuotaRequest\x1a\x1f.federation.v1.SetQuotaResponse\x12Q\n\nListQuotas\x12 .federation.v1.ListQuotasRequest\x1a!.federation.v1.ListQuotasResponse\x12N\n\tListAudit\x12\x1f.federation.v1.ListAuditRequest\x1a .federation.v1.ListAuditResponse\x12Z\n\rGetAuditChain\x12#.federation.v1.GetAuditChainRequest\x1a$.federation.v1.GetAuditChainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,8 +42,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUOTA_RESOURCESENTRY']._serialized_options = b'8\001'
   _globals['_QUOTA_USEDRESOURCESENTRY']._loaded_options = None
   _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_options = b'8\001'
-  _globals['_ROLE']._serialized_start=2937
-  _globals['_ROLE']._serialized_end=3054
+  _globals['_ROLE']._serialized_start=2961
+  _globals['_ROLE']._serialized_end=3078
   _globals['_TOKEN']._serialized_start=79
   _globals['_TOKEN']._serialized_end=615
   _globals['_TOKEN_CLUSTERLABELSENTRY']._serialized_start=563
@@ -65,35 +65,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WHOAMIREQUEST']._serialized_start=1283
   _globals['_WHOAMIREQUEST']._serialized_end=1298
   _globals['_WHOAMIRESPONSE']._serialized_start=1301
-  _globals['_WHOAMIRESPONSE']._serialized_end=1605
+  _globals['_WHOAMIRESPONSE']._serialized_end=1629
   _globals['_WHOAMIRESPONSE_CLUSTERLABELSENTRY']._serialized_start=563
   _globals['_WHOAMIRESPONSE_CLUSTERLABELSENTRY']._serialized_end=615
-  _globals['_QUOTA']._serialized_start=1608
-  _globals['_QUOTA']._serialized_end=1918
-  _globals['_QUOTA_RESOURCESENTRY']._serialized_start=1803
-  _globals['_QUOTA_RESOURCESENTRY']._serialized_end=1851
-  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_start=1853
-  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_end=1905
-  _globals['_SETQUOTAREQUEST']._serialized_start=1920
-  _globals['_SETQUOTAREQUEST']._serialized_end=1974
-  _globals['_SETQUOTARESPONSE']._serialized_start=1976
-  _globals['_SETQUOTARESPONSE']._serialized_end=2031
-  _globals['_LISTQUOTASREQUEST']._serialized_start=2033
-  _globals['_LISTQUOTASREQUEST']._serialized_end=2091
-  _globals['_LISTQUOTASRESPONSE']._serialized_start=2093
-  _globals['_LISTQUOTASRESPONSE']._serialized_end=2176
-  _globals['_AUDITRECORD']._serialized_start=2179
-  _globals['_AUDITRECORD']._serialized_end=2438
-  _globals['_AUDITHEAD']._serialized_start=2440
-  _globals['_AUDITHEAD']._serialized_end=2521
-  _globals['_LISTAUDITREQUEST']._serialized_start=2524
-  _globals['_LISTAUDITREQUEST']._serialized_end=2690
-  _globals['_LISTAUDITRESPONSE']._serialized_start=2692
-  _globals['_LISTAUDITRESPONSE']._serialized_end=2781
-  _globals['_GETAUDITCHAINREQUEST']._serialized_start=2783
-  _globals['_GETAUDITCHAINREQUEST']._serialized_end=2825
-  _globals['_GETAUDITCHAINRESPONSE']._serialized_start=2827
-  _globals['_GETAUDITCHAINRESPONSE']._serialized_end=2935
-  _globals['_ACCESS']._serialized_start=3057
-  _globals['_ACCESS']._serialized_end=3723
+  _globals['_QUOTA']._serialized_start=1632
+  _globals['_QUOTA']._serialized_end=1942
+  _globals['_QUOTA_RESOURCESENTRY']._serialized_start=1827
+  _globals['_QUOTA_RESOURCESENTRY']._serialized_end=1875
+  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_start=1877
+  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_end=1929
+  _globals['_SETQUOTAREQUEST']._serialized_start=1944
+  _globals['_SETQUOTAREQUEST']._serialized_end=1998
+  _globals['_SETQUOTARESPONSE']._serialized_start=2000
+  _globals['_SETQUOTARESPONSE']._serialized_end=2055
+  _globals['_LISTQUOTASREQUEST']._serialized_start=2057
+  _globals['_LISTQUOTASREQUEST']._serialized_end=2115
+  _globals['_LISTQUOTASRESPONSE']._serialized_start=2117
+  _globals['_LISTQUOTASRESPONSE']._serialized_end=2200
+  _globals['_AUDITRECORD']._serialized_start=2203
+  _globals['_AUDITRECORD']._serialized_end=2462
+  _globals['_AUDITHEAD']._serialized_start=2464
+  _globals['_AUDITHEAD']._serialized_end=2545
+  _globals['_LISTAUDITREQUEST']._serialized_start=2548
+  _globals['_LISTAUDITREQUEST']._serialized_end=2714
+  _globals['_LISTAUDITRESPONSE']._serialized_start=2716
+  _globals['_LISTAUDITRESPONSE']._serialized_end=2805
+  _globals['_GETAUDITCHAINREQUEST']._serialized_start=2807
+  _globals['_GETAUDITCHAINREQUEST']._serialized_end=2849
+  _globals['_GETAUDITCHAINRESPONSE']._serialized_start=2851
+  _globals['_GETAUDITCHAINRESPONSE']._serialized_end=2959
+  _globals['_ACCESS']._serialized_start=3081
+  _globals['_ACCESS']._serialized_end=3747
 # @@protoc_insertion_point(module_scope)

@@ -473,6 +473,7 @@ class WhoAmIResponse(_message.Message):
     CALLS_PER_SECOND_FIELD_NUMBER: _builtins.int
     CALLS_AT_ONCE_FIELD_NUMBER: _builtins.int
     CLUSTER_LABELS_FIELD_NUMBER: _builtins.int
+    SERVER_VERSION_FIELD_NUMBER: _builtins.int
     actor: _builtins.str
     """The name under which the audit records the caller."""
     credential_id: _builtins.str
@@ -483,6 +484,8 @@ class WhoAmIResponse(_message.Message):
     """Number of calls per second, as in Token."""
     calls_at_once: _builtins.int
     """Number of concurrent calls, as in Token."""
+    server_version: _builtins.str
+    """The release of the control plane that answers, such as 0.2.0. Empty if it is too old to say it."""
     @_builtins.property
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of the namespaces in the caller's scope. Empty means all namespaces."""
@@ -506,10 +509,11 @@ class WhoAmIResponse(_message.Message):
         calls_per_second: _builtins.int = ...,
         calls_at_once: _builtins.int = ...,
         cluster_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        server_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "cluster_labels", b"cluster_labels", "clusters", b"clusters", "credential_id", b"credential_id", "namespaces", b"namespaces", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "cluster_labels", b"cluster_labels", "clusters", b"clusters", "credential_id", b"credential_id", "namespaces", b"namespaces", "role", b"role", "server_version", b"server_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

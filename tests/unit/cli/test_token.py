@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
+from importlib.metadata import version
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from federation.cli.__main__ import fedctl
 from lab.control_planes import RunningControlPlane
-from tests.unit.cli.calling import run
+from tests.unit.cli.calling import answered, flags_for, run, shown
 
 PAGE = (Path(__file__).parents[3] / "docs" / "access.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fedctl (.+)$", PAGE, re.MULTILINE)
@@ -71,3 +76,12 @@ async def test_every_command_of_the_page_does_what_it_says(
     file.write_text(secrets[2])
     ended = await run(running, *mine, "get", "clusters")
     assert "was revoked at" in ended.output
+
+
+async def test_releases_of_both_sides_are_shown(running: RunningControlPlane) -> None:
+    release = version("fedsched")
+    assert await answered(running, "version") == {"client": release, "server": release}
+    assert await shown(running, "version", "--client") == f"Client:  {release}\n"
+    flags = ("--insecure", "--endpoint", "127.0.0.1:1", *flags_for(running)[3:])
+    result = await asyncio.to_thread(CliRunner().invoke, fedctl, [*flags, "version"])
+    assert (result.exit_code, result.stdout) == (1, f"Client:  {release}\n")
