@@ -213,8 +213,8 @@ def show_plan(plan_id: int, svg: Path | None, output: Output) -> None:
 
 def picture(plan: rebalance_pb2.Plan) -> str:
     """A picture, as SVG: replicas of bindings that move, by cluster, before and after."""
-    from federation.history.pictures import bars  # noqa: PLC0415 - numpy, for who draws alone
-    from federation.history.what_ifs import Pair  # noqa: PLC0415 - numpy, see above
+    from federation.simulation.figures import Pair  # noqa: PLC0415 - numpy, see above
+    from federation.simulation.pictures import bars  # noqa: PLC0415 - numpy, for who draws alone
 
     earlier, later = Counter[str](), Counter[str]()
     for step in plan.steps:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from federation.codec.bindings import put_targets
 from federation.codec.decisions import OUTCOME_NUMBERS
-from federation.history.reported_fleet import ReportComparison
 from federation.scheduler.replay import Replay
+from federation.simulation.reported_fleet import ReportComparison
 from federation.v1 import scheduling_pb2
 
 

@@ -20,7 +20,7 @@ from federation.codec.violations import Violations
 from federation.codec.virtual_time import EventsRequest, events_from_message
 from federation.model.cluster import ClusterState
 from federation.model.placement import Binding, TieBreak
-from federation.scheduler.simulated_capacity import SimulationOptions
+from federation.simulation.capacity import SimulationOptions
 from federation.v1 import simulation_pb2
 
 MAX_CLUSTERS: Final = 10_000

@@ -12,7 +12,9 @@ from typing import Final
 
 from federation.codec import ranges
 from federation.codec.violations import Violations
-from federation.failover.virtual_steps import (
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.placement import Binding
+from federation.simulation.steps import (
     EventKind,
     FailoverRules,
     FleetEvent,
@@ -20,8 +22,6 @@ from federation.failover.virtual_steps import (
     WaitingStep,
     event_violations,
 )
-from federation.model.estimate import MAX_REPLICAS
-from federation.model.placement import Binding
 from federation.v1 import resource_pb2, simulation_pb2
 
 MAX_EVENTS: Final = 1000

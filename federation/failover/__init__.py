@@ -7,8 +7,4 @@ Plain functions of values and of the time that is passed in. ``services.failover
 - ``moves``: which bindings have to leave clusters, from when on, and in which order
 - ``rate``: how much may move now: so many replicas a minute, and one binding a second
 - ``silence``: for how long clusters have been silent while somebody listened
-- ``virtual_clusters``: clusters in virtual time: silent, stale or lost
-- ``virtual_steps``: events and steps of virtual time
-- ``virtual_time``: a fleet in memory, with bindings that come, wait, and leave silent clusters
-- ``virtual_waiting``: bindings that wait in virtual time, and earmarks for them
 """

@@ -1,16 +1,13 @@
-"""Stored forms of decisions, and replays and what-ifs made of them without a database.
+"""Stored forms of decisions, and replays made of them without a database.
 
 Must not talk to a database or a control plane.
 
 - ``binding_rows``: row structs of bindings, and of their surroundings in a decision
 - ``bodies``: documents that are stored as a whole, with a version and named fields
-- ``changes``: the change of a what-if, and fleets with it
 - ``cluster_rows``: row structs of member clusters: the spec in the table, and whole clusters
   elsewhere
-- ``counterfactual``: recorded decisions made again with a change
 - ``dask_shards``: work in pieces on the workers of a Dask cluster
 - ``packed_inputs``: inputs of decisions, for replays: a small part of each, and shared bodies
-- ``pictures``: pictures of figures in pairs, as SVG: a bar for what was, one for what would be
 - ``recorded``: a decision as it was recorded, and the same made again
 - ``replays``: all decisions of a trace file made again, and the result of each
 - ``report_rows``: row structs of reports, and of promises beside them
@@ -19,9 +16,6 @@ Must not talk to a database or a control plane.
 - ``shards``: work in pieces on several processes
 - ``trace_files``: recorded decisions in one file, with everything that makes them again
 - ``trace_rows``: row structs of decisions and traces
-- ``what_if_runs``: runs of a what-if over a trace file, and over decisions of the last hours
-- ``what_ifs``: results and figures of a what-if
 - ``workload_rows``: row structs of workloads: requirements, components, tolerations, and shares of
   clusters
-- ``worlds``: the bindings of a what-if, their clusters and waits, and figures over time
 """

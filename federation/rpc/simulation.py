@@ -16,7 +16,6 @@ import msgspec
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from federation.history.what_if_runs import RecentAnswer, RecentQuestion
 from federation.model.errors import PreconditionFailed
 from federation.rpc.calls import Context, Handler
 from federation.rpc.simulation_worker import Setup, simulation_question, what_if_question
@@ -24,6 +23,7 @@ from federation.rpc.status import EndedElsewhere
 from federation.services.ports import Clock
 from federation.services.threads import ENCODING
 from federation.services.workers import AnswerKind, WorkerLimits, Workers
+from federation.simulation.what_if_runs import RecentAnswer, RecentQuestion
 from federation.v1.simulation_pb2 import DESCRIPTOR
 
 # Others need the processor more, from the start: also while it is loaded.

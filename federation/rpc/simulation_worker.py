@@ -30,11 +30,8 @@ from federation.codec.simulations import (
 )
 from federation.codec.virtual_time import put_virtual_time
 from federation.codec.workloads import policies_from_documents
-from federation.failover.virtual_time import VirtualFleet
 from federation.history.packed_inputs import InputReader
 from federation.history.recorded import Recorded
-from federation.history.reported_fleet import ReportReplayInput, compare_with_reports
-from federation.history.what_if_runs import RecentQuestion, answer_of, question_bytes
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import add_warnings
 from federation.rpc.decoding import decoded, deserialized
@@ -44,10 +41,13 @@ from federation.runtime.logs import configure_logging
 from federation.runtime.setting_values import LogFormat, LogLevel
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import Profiles
-from federation.scheduler.simulation import Simulation, check_bindings
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import DecisionRecord
 from federation.services.workers import HEADER, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
+from federation.simulation.decisions import Simulation, check_bindings
+from federation.simulation.reported_fleet import ReportReplayInput, compare_with_reports
+from federation.simulation.what_if_runs import RecentQuestion, answer_of, question_bytes
+from federation.simulation.world import VirtualFleet
 from federation.v1.scheduling_pb2 import ReplayDecisionResponse
 from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
 

@@ -14,7 +14,6 @@ import msgspec
 from federation.history.kept_reports import KeptPicture, unpacked_round
 from federation.history.packed_inputs import part_names
 from federation.history.recorded import Recorded, inputs_of
-from federation.history.reported_fleet import MAX_COMMIT_MICROS, ReportReplayInput
 from federation.history.trace_files import (
     END,
     TraceChunk,
@@ -34,6 +33,7 @@ from federation.services.decision_ports import (
 from federation.services.member_ports import KeptRound
 from federation.services.ports import Store
 from federation.services.threads import ENCODING, UNPACKING
+from federation.simulation.reported_fleet import MAX_COMMIT_MICROS, ReportReplayInput
 
 # Bytes of traces in one piece of a file, and of the whole piece: clients take answers of 4 MiB.
 TRACES_AT_ONCE: Final = 1_500_000

@@ -24,8 +24,8 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.resources import CPU
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Outcome
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.decisions import Simulation
 from lab.benchmarks.measuring import chosen, millis
 from lab.benchmarks.members import PLAN
 from lab.fleet import FleetPlan, cluster_name, pod_size, report_of, stored_pools

@@ -11,12 +11,12 @@ import time
 from functools import partial, reduce
 from pathlib import Path
 
-from federation.history.changes import WhatIfChange
 from federation.history.shards import worked_out
 from federation.history.trace_files import TraceFile
-from federation.history.what_if_runs import played, windows_of
-from federation.history.what_ifs import WhatIf
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
+from federation.simulation.changes import WhatIfChange
+from federation.simulation.figures import WhatIf
+from federation.simulation.what_if_runs import played, windows_of
 from lab.benchmarks.measuring import CORES, chosen
 from lab.traces import storm_trace
 from lab.verdicts import Verdicts, at_least

@@ -9,13 +9,13 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.history.changes import WhatIfChange
 from federation.history.replays import ReplayEnd, replayed_frame
 from federation.history.trace_files import TraceFile
-from federation.history.what_if_runs import played, windows_of
 from federation.rpc import pages
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from federation.services import history
+from federation.simulation.changes import WhatIfChange
+from federation.simulation.what_if_runs import played, windows_of
 from federation.v1.resource_pb2 import Gang
 from federation.v1.scheduling_pb2 import (
     OUTCOME_SCHEDULED,

@@ -11,10 +11,10 @@ from federation.capacity import cluster_room
 from federation.codec.bindings import binding_from_message
 from federation.model.cluster import Cluster, ClusterState
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation
 from federation.services.scheduling.earmarks import MAX_NOMINATED
 from federation.services.scheduling.preempting import CROWDED
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.decisions import Simulation
 from federation.v1.resource_pb2 import Gang
 from federation.v1.scheduling_pb2 import OUTCOME_UNSCHEDULABLE, WAIT_STATE_UNSCHEDULABLE
 from lab.fake_agents import capacity

@@ -12,8 +12,8 @@ from federation.codec.bindings import binding_from_message
 from federation.model.cluster import Cluster, ClusterState
 from federation.model.reasons import clauses_of
 from federation.scheduler.preemption import NOTHING_HELPS, SPENT
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.decisions import Simulation
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,

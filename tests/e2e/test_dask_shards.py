@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from federation.history.changes import WhatIfChange
 from federation.history.dask_shards import own_release, worked_out_by_dask
 from federation.history.shards import worked_out
 from federation.history.trace_files import TraceFile
-from federation.history.what_if_runs import carried, played, played_carried, windows_of
 from federation.model.errors import Unavailable
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
+from federation.simulation.changes import WhatIfChange
+from federation.simulation.what_if_runs import carried, played, played_carried, windows_of
 from lab.patience import PATIENCE_SECONDS, until
 from lab.traces import BEGAN, Storm, fleet_of, requests, traced, write_trace
 

@@ -15,13 +15,13 @@ from federation.model.waiting import Wait, WaitState
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation
 from federation.services.agent_values import AgentPresence
 from federation.services.binding_ports import StoredBinding
 from federation.services.scheduling.attempt import EarmarkedBindings
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.decisions import Simulation
 from tests.properties.test_earmarks import (
     NAMES,
     NOW,

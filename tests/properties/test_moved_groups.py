@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from federation.cli import inputs
 from federation.failover.moves import Move, moved_together
-from federation.failover.virtual_steps import EventKind, FailoverRules, FleetEvent, StepKind
-from federation.failover.virtual_time import VirtualFleet
 from federation.model.placement import Binding
 from federation.scheduler.batch import MAX_COMMON_CLUSTERS, common_clusters
-from federation.scheduler.simulated_capacity import SimulationOptions
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.steps import EventKind, FailoverRules, FleetEvent, StepKind
+from federation.simulation.world import VirtualFleet
 from tests.unit.cli.test_simulation import binding, cluster
 
 LOST, OTHERS = "a", ("b", "c", "d")

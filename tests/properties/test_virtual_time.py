@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from federation.cli import inputs
 from federation.failover.breaker import BreakerLimits
-from federation.failover.virtual_steps import (
+from federation.model.placement import Binding, PreemptionPolicy, SchedulingType
+from federation.model.workload import TargetCluster
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.decisions import Simulation
+from federation.simulation.steps import (
     EventKind,
     FailoverRules,
     FleetEvent,
     StepKind,
     VirtualStep,
 )
-from federation.failover.virtual_time import VirtualFleet
-from federation.model.placement import Binding, PreemptionPolicy, SchedulingType
-from federation.model.workload import TargetCluster
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation
+from federation.simulation.world import VirtualFleet
 from tests.unit.cli.test_simulation import DUPLICATED, DYNAMIC, binding, cluster
 
 NAMES = ("a", "b", "c")

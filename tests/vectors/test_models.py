@@ -6,10 +6,10 @@ from typing import Any
 
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import SimulatedTotals
 from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Source
 from federation.model.workload import ReplicaRequirements
+from federation.simulation.totals import SimulatedTotals
 from tests.vectors.loading import (
     SETS_GIVEN_UP,
     amounts,

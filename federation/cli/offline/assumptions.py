@@ -12,7 +12,6 @@ from typing import Final
 from estimator.estimation.exact import ExactEstimates, Workload
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import UNMODELLED, FleetCapacity
-from federation.capacity.simulated import SimulatedTotals
 from federation.capacity.summary_estimates import PODS_PER_SIMULATED_NODE, positive_amounts
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of_set
@@ -20,6 +19,7 @@ from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Sou
 from federation.model.grades import minimums
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
+from federation.simulation.totals import SimulatedTotals
 
 # Nodes that are made up one by one; a cluster of more is answered from its summary.
 MAX_SIMULATED_NODES: Final = 100_000

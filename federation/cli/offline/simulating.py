@@ -1,6 +1,6 @@
 """Answers of ``simulate``: decisions on clusters from files, once or in virtual time.
 
-Must not decide: ``federation.scheduler`` and ``federation.failover.virtual_time`` do.
+Must not decide: ``federation.scheduler`` and ``federation.simulation.world`` do.
 """
 
 from __future__ import annotations
@@ -25,15 +25,6 @@ from federation.codec.unread import dropped_from_documents, unread_in_message
 from federation.codec.violations import Violations
 from federation.codec.virtual_time import events_from_message
 from federation.codec.workloads import FileBindings, file_bindings
-from federation.failover.virtual_steps import (
-    EventKind,
-    FailoverRules,
-    FleetEvent,
-    VirtualStep,
-    WaitingStep,
-    event_violations,
-)
-from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
@@ -41,8 +32,17 @@ from federation.plugins import read_profiles
 from federation.runtime.terminal import say
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation, check_bindings
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.decisions import Simulation, check_bindings
+from federation.simulation.steps import (
+    EventKind,
+    FailoverRules,
+    FleetEvent,
+    VirtualStep,
+    WaitingStep,
+    event_violations,
+)
+from federation.simulation.world import VirtualFleet
 from federation.v1.simulation_pb2 import VirtualTime
 
 

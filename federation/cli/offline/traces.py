@@ -19,18 +19,18 @@ from federation.cli.output import Output
 from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
-from federation.history.changes import WhatIfChange
 from federation.history.dask_shards import worked_out_by_dask
-from federation.history.pictures import bars
 from federation.history.replays import ReplayedTrace, ReplayEnd, replayed_frame
 from federation.history.shards import worked_out
 from federation.history.trace_files import TraceFile
-from federation.history.what_if_runs import carried, played, played_carried, windows_of
-from federation.history.what_ifs import FIGURES, MINUTE, Pair, WhatIf, by_cluster, differing
-from federation.history.worlds import REPLICAS
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
 from federation.runtime.terminal import say, with_progress
+from federation.simulation.changes import WhatIfChange
+from federation.simulation.figures import FIGURES, MINUTE, Pair, WhatIf, by_cluster, differing
+from federation.simulation.pictures import bars
+from federation.simulation.standings import REPLICAS
+from federation.simulation.what_if_runs import carried, played, played_carried, windows_of
 
 # How a replay ended, as people are told.
 _ENDS: Final = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from federation.history.what_if_runs import RecentAnswer, RecentQuestion
 from federation.services.access.audit import AuditTrail
 from federation.services.duties import Duties
 from federation.services.estimates.availability import Availability
@@ -23,6 +22,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.values import Scheduled
 from federation.services.waiting.steering import Queueing
+from federation.simulation.what_if_runs import RecentAnswer, RecentQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

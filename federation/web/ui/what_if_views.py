@@ -11,11 +11,11 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from federation.history.trace_files import TraceChunk
-from federation.history.what_if_runs import RecentQuestion
 from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import FederationError, InvalidRequest, PermissionRefused
 from federation.services.decision_ports import DecisionFilter
 from federation.services.history import DecisionHistory
+from federation.simulation.what_if_runs import RecentQuestion
 from federation.web.ui.use_cases import UseCases
 from federation.web.ui.views import Page
 

@@ -11,8 +11,8 @@ import click
 from federation.cli.__main__ import fedctl
 from federation.cli.offline import verbs as offline_verbs
 from federation.cli.verbs import VERBS
-from federation.failover.virtual_steps import FailoverRules
 from federation.model.estimate import MAX_REPLICAS, Merge, ModelRule
+from federation.simulation.steps import FailoverRules
 from lab.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]

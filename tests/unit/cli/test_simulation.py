@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import SimulatedTotals
 from federation.cli.offline.simulating import answer_case
 from federation.model.cluster import (
     CapacityReport,
@@ -23,6 +22,7 @@ from federation.model.errors import InvalidRequest
 from federation.model.estimate import EstimateOptions, ModelRule
 from federation.model.grades import DEFAULT_MODEL, minimums, model_hash
 from federation.model.workload import ReplicaRequirements
+from federation.simulation.totals import SimulatedTotals
 
 DYNAMIC = {
     "replicaDivisionPreference": "Weighted",

@@ -21,9 +21,9 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
 from federation.scheduler.recorded_capacity import RecordedCapacity
-from federation.scheduler.simulated_capacity import SimulatedCapacity, SimulationOptions
 from federation.scheduler.state import BindingContext
 from federation.scheduler.waiting.kept import room_is_kept_for
+from federation.simulation.capacity import SimulatedCapacity, SimulationOptions
 from tests.unit.scheduler.states import estimates, web
 
 NOW = 5.0

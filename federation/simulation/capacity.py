@@ -17,7 +17,6 @@ from federation.capacity.cluster_room import Room
 from federation.capacity.deductions import Deductions, UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.reserve import Refused
-from federation.capacity.simulated import SimulatedTotals
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
@@ -28,7 +27,8 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.decide import Decided, Draft, OfferedCapacity, Scarcity
 from federation.scheduler.demand import Demand
 from federation.scheduler.promisable import instead_where
-from federation.scheduler.simulated_rooms import KeptShares, SimulatedRooms
+from federation.simulation.rooms import KeptShares, SimulatedRooms
+from federation.simulation.totals import SimulatedTotals
 
 _STATED: Final = Reason(ReasonCode.STATED_BY_CALLER)
 # Amounts of units by cluster position, as ``SimulatedTotals`` takes them back.

@@ -26,10 +26,10 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.promisable import refused_by
 from federation.scheduler.scarcity import short_of
-from federation.scheduler.simulated_capacity import SimulatedCapacity, SimulationOptions
-from federation.scheduler.simulated_peers import PlacedPeer, context_of, counting_at
 from federation.scheduler.waiting.kept import kept_before
 from federation.scheduler.waiting.queue import Seen
+from federation.simulation.capacity import SimulatedCapacity, SimulationOptions
+from federation.simulation.peers import PlacedPeer, context_of, counting_at
 
 
 class Savepoint(NamedTuple):

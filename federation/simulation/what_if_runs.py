@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from federation.history.changes import WhatIfChange
-from federation.history.counterfactual import WhatIfRun
 from federation.history.packed_inputs import InputReader
 from federation.history.replays import MALFORMED
 from federation.history.trace_files import (
@@ -25,7 +23,11 @@ from federation.history.trace_files import (
     TraceFile,
     TraceFrame,
 )
-from federation.history.what_ifs import (
+from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding, Placement
+from federation.scheduler.plugins.profile import Profiles
+from federation.simulation.changes import WhatIfChange
+from federation.simulation.figures import (
     FIGURES,
     DifferentDecision,
     Pair,
@@ -33,10 +35,8 @@ from federation.history.what_ifs import (
     by_cluster,
     differing,
 )
-from federation.history.worlds import REPLICAS
-from federation.model.errors import InvalidRequest
-from federation.model.placement import Binding, Placement
-from federation.scheduler.plugins.profile import Profiles
+from federation.simulation.standings import REPLICAS
+from federation.simulation.what_if import WhatIfRun
 
 # Windows of one trace.
 MAX_WINDOWS: Final = 10_000

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from federation.failover.rate import MINUTE
-from federation.failover.virtual_steps import WaitingStep
 from federation.model.placement import Binding, BindingName, Gang, binding_key, gang_to_join
 from federation.model.waiting import SUSPENDED
 from federation.scheduler.decision import Decision
@@ -21,6 +20,7 @@ from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.gangs import GangMember, gate_of, missing
 from federation.scheduler.waiting.kept import goes_with
 from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
+from federation.simulation.steps import WaitingStep
 
 
 class VirtualQueue:

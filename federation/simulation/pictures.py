@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from federation.history.what_ifs import Pair
 from federation.model.printable import printable
+from federation.simulation.figures import Pair
 
 _WIDTH, _LABEL, _ROW, _BAR, _TOP = 900, 260, 34, 12, 64
 _MAX_CHARACTERS: Final = 36

@@ -12,12 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.history import counterfactual
-from federation.history.changes import ChangedFleets, WhatIfChange
 from federation.history.trace_files import TracedDecision, TracedDeletion, TraceFile
-from federation.history.what_if_runs import played, windows_of
-from federation.history.what_ifs import WhatIf
-from federation.history.worlds import Axes
 from federation.model.arrays import BoolArray
 from federation.model.cluster import (
     CapacityReport,
@@ -42,6 +37,11 @@ from federation.scheduler.plugins.profile import (
 from federation.scheduler.state import CycleState
 from federation.services.packed_traces import packed_traces
 from federation.services.values import Verdict
+from federation.simulation import what_if
+from federation.simulation.changes import ChangedFleets, WhatIfChange
+from federation.simulation.figures import WhatIf
+from federation.simulation.standings import Axes
+from federation.simulation.what_if_runs import played, windows_of
 from lab.traces import (
     AGGREGATED,
     BEGAN,
@@ -111,7 +111,7 @@ def test_a_changed_decision_changes_what_later_ones_see(
     assert played_storm(path, verdicts).different == 0
     with pytest.MonkeyPatch.context() as patch:
         # Who waits is not tried again in between: the oracle does not either.
-        patch.setattr(counterfactual, "RETRY_SECONDS", float("inf"))
+        patch.setattr(what_if, "RETRY_SECONDS", float("inf"))
         came = played_storm(path, verdicts, WhatIfChange(placement_of=aggregated))
     were = [(verdict.decision.outcome, verdict.decision.clusters) for verdict in verdicts]
     are = [(verdict.decision.outcome, verdict.decision.clusters) for verdict in oracle]
@@ -230,7 +230,7 @@ def test_what_was_lost_is_lost_and_what_was_forgotten_is_taken_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It would have room again at once.
-    monkeypatch.setattr(counterfactual, "RETRY_SECONDS", float("inf"))
+    monkeypatch.setattr(what_if, "RETRY_SECONDS", float("inf"))
     storm = storm_of(10, clusters=2)
     verdict = storm.asked(web(0, 6), BEGAN)
     lost = replace(

@@ -16,20 +16,6 @@ from federation.failover.breaker import Breaker
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
 from federation.failover.moves import Move, eviction_tasks, leaves_at, moved_together, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
-from federation.failover.virtual_clusters import VirtualClusters
-from federation.failover.virtual_steps import (
-    EventKind,
-    FailoverRules,
-    FleetEvent,
-    StepKind,
-    VirtualStep,
-    WaitingStep,
-)
-from federation.failover.virtual_waiting import (
-    FirstInLine,
-    PreemptionBudget,
-    VirtualQueue,
-)
 from federation.model.cluster import ClusterState
 from federation.model.placement import (
     Binding,
@@ -43,10 +29,24 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.preemption import open_clusters
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.scheduler.waiting.kept import Earmarks
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.clusters import VirtualClusters
+from federation.simulation.decisions import Simulation
+from federation.simulation.steps import (
+    EventKind,
+    FailoverRules,
+    FleetEvent,
+    StepKind,
+    VirtualStep,
+    WaitingStep,
+)
+from federation.simulation.waiting import (
+    FirstInLine,
+    PreemptionBudget,
+    VirtualQueue,
+)
 
 # How soon moves that the rate holds up are looked at again.
 LOOK_SECONDS: Final = 1.0

@@ -36,15 +36,15 @@ from federation.scheduler.preemption import (
     ordered_candidates,
 )
 from federation.scheduler.promisable import refused_by
-from federation.scheduler.simulated_capacity import (
+from federation.scheduler.validation import violations_of
+from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of
+from federation.simulation.capacity import (
     SimulationOptions,
     unit_request,
 )
-from federation.scheduler.simulated_fleet import SimulatedBatch, SimulatedFleet
-from federation.scheduler.simulated_peers import PlacedPeer
-from federation.scheduler.simulated_rooms import KeptShares
-from federation.scheduler.validation import violations_of
-from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of
+from federation.simulation.fleet import SimulatedBatch, SimulatedFleet
+from federation.simulation.peers import PlacedPeer
+from federation.simulation.rooms import KeptShares
 
 
 def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from federation.history.worlds import REPLICAS, Figures
 from federation.scheduler.decision import Outcome
+from federation.simulation.standings import REPLICAS, Figures
 
 # Different decisions that are named.
 MAX_DIFFERENT: Final = 50

@@ -13,7 +13,6 @@ import numpy as np
 
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import estimate_replicas
-from federation.history.worlds import Axes
 from federation.model.arrays import IntArray, read_only
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState, TaintEffect
 from federation.model.component_sets import shape_of
@@ -22,6 +21,7 @@ from federation.model.placement import Binding, Placement
 from federation.model.reasons import NO_REASON, Reason, says_the_same
 from federation.scheduler.fleet import Column, Fleet, unready_reason
 from federation.scheduler.plugins.profile import DEFAULT_NAME, DEFAULT_PROFILE, Profile, Profiles
+from federation.simulation.standings import Axes
 
 _FLEETS_KNOWN: Final = 8
 

@@ -17,8 +17,8 @@ from federation.model.placement import (
     SchedulingType,
 )
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.simulated_capacity import SimulationOptions
-from federation.scheduler.simulation import Simulation
+from federation.simulation.capacity import SimulationOptions
+from federation.simulation.decisions import Simulation
 from lab.fake_agents import capacity
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
@@ -36,12 +36,12 @@ def wanted(name: str, cluster: str, replicas: int) -> Binding:
 def gang(last: int) -> list[Binding]:
     return [
         replace(
-            each,
+            member,
             priority=10,
             preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY,
             gang=Gang(name="train", size=2),
         )
-        for each in (wanted("one", "b", 2), wanted("two", "c", last))
+        for member in (wanted("one", "b", 2), wanted("two", "c", last))
     ]
 
 
@@ -54,5 +54,5 @@ def test_room_is_made_for_a_whole_gang_or_for_nobody(level: str) -> None:
     low = [wanted("low", "b", 3), wanted("other", "c", 3)]
     for last, expected in ((3, [{}, {}, {"b": 2}, {"c": 3}]), (4, [{"b": 3}, {"c": 3}, {}, {}])):
         decisions = Simulation(states, options, now=0.0).decide_all([*low, *gang(last)])
-        placed = [{one.name: one.replicas for one in each.clusters} for each in decisions]
+        placed = [{one.name: one.replicas for one in decision.clusters} for decision in decisions]
         assert placed == expected

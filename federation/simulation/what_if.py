@@ -14,12 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from federation.history.changes import ChangedFleet, ChangedFleets, WhatIfChange
 from federation.history.packed_inputs import InputReader
 from federation.history.recorded import KnownInputs, known_inputs, stored_refusals
 from federation.history.trace_files import TracedDecision, TracedDeletion
-from federation.history.what_ifs import MAX_DIFFERENT, DifferentDecision, WhatIf
-from federation.history.worlds import REPLICAS, Axes, UnitAmounts, World
 from federation.model.arrays import IntArray
 from federation.model.estimate import Estimates, Source
 from federation.model.placement import Binding, BindingName, groups_of
@@ -29,6 +26,9 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.recorded_capacity import RecordedCapacity, decide_again
 from federation.scheduler.replay import canonical
 from federation.scheduler.triggers import evicting_taints, leaving
+from federation.simulation.changes import ChangedFleet, ChangedFleets, WhatIfChange
+from federation.simulation.figures import MAX_DIFFERENT, DifferentDecision, WhatIf
+from federation.simulation.standings import REPLICAS, Axes, UnitAmounts, World
 
 # A binding that waits by the change is tried again when there may be room, at most this often.
 RETRY_SECONDS: Final = 1.0
