@@ -421,8 +421,10 @@ class VirtualFleet:
             decisions = [self._simulation.decide(bindings[0])]
         self._settle_losses()
         shares = [self._bindings[member].clusters for member in together]
+        # A workload without replicas is in no cluster once it is placed.
         has_progressed = any(
-            decision.is_placed and decision.clusters != ran
+            decision.outcome is Outcome.SCHEDULED
+            or (decision.is_placed and decision.clusters != ran)
             for decision, ran in zip(decisions, shares, strict=True)
         )
         if not has_progressed:

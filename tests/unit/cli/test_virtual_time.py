@@ -204,6 +204,19 @@ def test_who_comes_later_waits_and_gets_the_room_of_who_is_deleted(drill: Drill)
     assert of_case == answer
 
 
+def test_a_workload_without_replicas_has_its_place_as_it_comes_and_is_deleted(
+    drill: Drill,
+) -> None:
+    answer = drill.run(
+        cluster("a"),
+        cluster("b"),
+        binding("none", 0),
+        options="--arrive shop/none@1m --delete shop/none@2m --lose a@3m --back a@9m",
+    )
+    assert told(answer)[:2] == [(60, "placed", "shop/none", {}), (120, "deleted", "shop/none", {})]
+    assert answer["queue"] == []
+
+
 def test_room_is_kept_for_who_was_overtaken_for_too_long(drill: Drill) -> None:
     answer = drill.run(
         cluster("a", cpu=4),
