@@ -8,11 +8,9 @@ clock, files or a database.
 - ``clusters``: clusters in virtual time: silent, stale or lost
 - ``decisions``: decisions in sequence on a fleet that only exists in memory
 - ``figures``: results and figures of a what-if
-- ``fleet``: a fleet that only exists in memory, with savepoints
-- ``peers``: the context of a binding in a simulation
 - ``pictures``: pictures of figures in pairs, as SVG: a bar for what was, one for what would be
+- ``placed``: the bindings of a simulation that have a place, and their context
 - ``reported_fleet``: a decision compared with stored reports
-- ``rooms``: packed capacity of a simulation's clusters, and the promises in it
 - ``standings``: the bindings of a what-if, their clusters and waits, and figures over time
 - ``steps``: events and steps of virtual time
 - ``totals``: free totals of a fleet in a simulation, less what its bindings have taken

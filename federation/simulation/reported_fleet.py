@@ -18,7 +18,6 @@ from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.growth import PromiseChange, kept_in, of_binding
-from federation.capacity.own_promises import KeptPromise
 from federation.history.binding_rows import BINDINGS
 from federation.history.bodies import inflated
 from federation.history.kept_reports import KeptPicture, unpacked_picture
@@ -36,14 +35,9 @@ from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.decision_inputs import DecisionInputs
-from federation.scheduler.promisable import (
-    looked_again,
-    own_of,
-    promisable,
-    requirements_of,
-    told_by_pools,
-)
+from federation.scheduler.promisable import looked_again, requirements_of
 from federation.scheduler.recorded_capacity import RecordedCapacity, decide_again
+from federation.simulation.capacity import promisable_beside_own
 
 # Clusters that are named because reports show another capacity.
 MAX_DIFFERENCES: Final = 1000
@@ -331,18 +325,8 @@ class _CapacityCheck:
         names, binding = self._inputs.fleet.names, self._inputs.binding
         clusters = [fleet.clusters.get(name) for name in names]
         rooms = FleetRooms.of(cluster.room if cluster else None for cluster in clusters)
-        own = {}
-        for target in binding.clusters:
-            position = self._inputs.fleet.index.get(target.name)
-            room = None if position is None else rooms.rooms[position]
-            cluster = None if position is None else clusters[position]
-            if position is not None and room is not None and cluster is not None:
-                held = of_binding(cluster.outstanding, binding.key)
-                own[position] = KeptPromise(held, sum(promise.to_pack for promise in held))
-        has_pools_c = told_by_pools(rooms, requirements_of(binding))
-        beside = own_of(rooms, binding, self._asked, own)
-        available = promisable(rooms, binding, self._asked, has_pools_c, beside)
-        available = self._with_totals(clusters, rooms, has_pools_c[0], available)
+        available = promisable_beside_own(rooms, self._inputs.fleet.index, binding, self._asked)
+        available = self._with_totals(clusters, rooms, available)
         more_c = available.replicas_c
         if (stored_c > more_c).any():
             rehearsed = looked_again(rooms, binding, self._asked, available)
@@ -353,13 +337,12 @@ class _CapacityCheck:
         self,
         clusters: Sequence[_ReportedCluster | None],
         rooms: FleetRooms,
-        told_c: np.ndarray[tuple[int], np.dtype[np.bool_]],
         available: Estimates,
     ) -> Estimates:
         """Fill in clusters without reported nodes from totals, if these count."""
         binding = self._inputs.binding
         reports = [cluster.picture.report if cluster else None for cluster in clusters]
-        lesser_c = ~told_c
+        lesser_c = available.source_c != Source.POOLS
         if not self._is_unproven_allowed:
             relayed_c = np.array([bool(report and report.source) for report in reports], np.bool_)
             chooses = any(requirements.chooses_nodes for requirements in requirements_of(binding))

@@ -34,7 +34,8 @@ class SimulatedTotals:
         self._capacity = capacity
         # A simulation has nothing better for a cluster without pools.
         self._options = replace(options, ignore_claims=True)
-        self._taken = defaultdict[int, list[Taken]](list)
+        # Copies share these values, which are replaced and never changed.
+        self._taken: dict[int, tuple[Taken, ...]] = {}
         # The same units by request and cluster (axis c): a scarce fleet is asked for often.
         self._units_c: dict[tuple[tuple[str, int], ...], IntArray] = {}
         # Not deducted from the capacity yet: done on the next read.
@@ -44,8 +45,7 @@ class SimulatedTotals:
         """Return an independent copy."""
         self._show()
         other = SimulatedTotals(self._capacity, self._options)
-        other._taken.update({c: list(runs) for c, runs in self._taken.items()})
-        other._units_c = {request: units_c.copy() for request, units_c in self._units_c.items()}
+        other._taken, other._units_c = dict(self._taken), dict(self._units_c)
         return other
 
     def _show(self) -> None:
@@ -76,12 +76,15 @@ class SimulatedTotals:
 
     def take(self, units_c: Mapping[int, int], shape: UnitRequest) -> None:
         """Take units of clusters, by position."""
-        for position, units in units_c.items():
-            if units > 0:
-                taken = Taken.of(shape.requirements, units, shape.pods)
-                self._taken[position].append(taken)
-                self._unshown[position].append(taken)
-                self._count(position, taken)
+        added = {c: units for c, units in units_c.items() if units > 0}
+        if not added:
+            return
+        unit = Taken.of(shape.requirements, 1, shape.pods)
+        for position, units in added.items():
+            taken = unit._replace(units=units)
+            self._taken[position] = (*self._taken.get(position, ()), taken)
+            self._unshown[position].append(taken)
+        self._count(unit.request, added)
 
     def give_back(self, units_c: Mapping[int, Iterable[tuple[int, UnitRequest]]]) -> None:
         """Free units that were taken of clusters, the newest first."""
@@ -93,24 +96,27 @@ class SimulatedTotals:
                 back = Taken.of(shape.requirements, units, shape.pods)
                 open_units[back.request, back.pods] += units
             remaining, free = list[Taken](), list[Taken]()
-            for run in reversed(self._taken[position]):
+            for run in reversed(self._taken.get(position, ())):
                 kind = run.request, run.pods
                 less = min(open_units[kind], run.units)
                 if less:
                     open_units[kind] -= less
                     free.append(run._replace(units=-less))
-                    self._count(position, free[-1])
+                    self._count(run.request, {position: -less})
                 if run.units > less:
                     remaining.append(run._replace(units=run.units - less) if less else run)
-            self._taken[position] = remaining[::-1]
+            self._taken[position] = tuple(reversed(remaining))
             changes[position] = with_waiting(self._capacity.states[position], free)
         self._capacity = self._capacity.with_clusters(changes)
 
-    def _count(self, position: int, run: Taken) -> None:
-        """Add units to those of their request; given back ones are negative."""
-        if run.request not in self._units_c:
-            self._units_c[run.request] = np.zeros(len(self._capacity), dtype=np.int64)
-        self._units_c[run.request][position] += run.units
+    def _count(self, request: tuple[tuple[str, int], ...], units: Mapping[int, int]) -> None:
+        """Add units by position to those of their request; given back ones are negative."""
+        units_c = self._units_c.get(request)
+        if units_c is None:
+            units_c = np.zeros(len(self._capacity), dtype=np.int64)
+        added_c = np.zeros_like(units_c)
+        added_c[[*units]] = [*units.values()]
+        self._units_c[request] = units_c + added_c
 
     def _displaced_c(self, request: Mapping[str, int]) -> IntArray:
         """Return the replicas of a request that all taken units displace (axis c)."""

@@ -327,13 +327,13 @@ class VirtualFleet:
                 return True
             restored = taken_back(binding, task)
             calm = replace(restored, preemption_policy=PreemptionPolicy.NEVER)
-            savepoint = self._simulation.savepoint()
-            decision = self._simulation.decide(calm)
-            if task.from_cluster in {target.name for target in decision.clusters}:
-                self._allowance = allowance
-                self._settle(key, decision, StepKind.RETURNED, restored.eviction_tasks)
-            else:
-                self._simulation.rollback(savepoint)
+            with self._simulation.savepoint() as undo:
+                decision = self._simulation.decide(calm)
+                if task.from_cluster not in {target.name for target in decision.clusters}:
+                    undo()
+                    continue
+            self._allowance = allowance
+            self._settle(key, decision, StepKind.RETURNED, restored.eviction_tasks)
         return False
 
     def _ending(self, binding: Binding, task: EvictionTask) -> Ending | None:
