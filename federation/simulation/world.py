@@ -152,8 +152,9 @@ class VirtualFleet:
                 self._take_from(key, decision)
             else:
                 self._settle(key, decision, StepKind.PLACED)
-        for key in self._queue.since.keys() - self._new:
-            self._queue.put(key)
+        for key in self._queue.since:
+            if key not in self._new:
+                self._queue.put(key)
         # They came at once: none has overtaken another.
         self._queue.overtaken()
 

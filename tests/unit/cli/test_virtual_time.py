@@ -245,6 +245,20 @@ def test_room_is_kept_for_who_was_overtaken_for_too_long(drill: Drill) -> None:
     assert waits["reason"].endswith("room is kept for shop/large, which waited before")
 
 
+def test_room_is_kept_in_the_order_of_arrival_for_bindings_overtaken_at_once(
+    drill: Drill,
+) -> None:
+    names = [f"large-{number}" for number in (3, 1, 4, 0, 5, 2)]
+    answer = drill.run(
+        cluster("a", cpu=2),
+        *(binding(name, 3) for name in names),
+        binding("small", 1),
+        options="--arrive shop/small@1m --lose a@2h",
+    )
+    earmarked = [who for _, what, who, _ in told(answer) if what == "earmarked"]
+    assert earmarked == [f"shop/{name}" for name in names]
+
+
 def test_room_that_becomes_free_bit_by_bit_is_kept_for_a_large_replica(drill: Drill) -> None:
     """Two cores; small ones of one core come and go by turns, so that never two are free."""
     two = {"replicaRequirements": {"resourceRequest": {"cpu": "2"}}}
