@@ -27,6 +27,8 @@ from grpc_tools import protoc
 from estimator.__main__ import cli as estimator
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
+from federation.codec.rights import DECLARED, PACKAGE, Audience, Permission, ScopeRule
+from federation.model.access import Role
 from federation.telemetry.families import families_of
 from federation.telemetry.measured import Shared
 from tools.protos import PROTOS, ROOT, googleapis
@@ -41,6 +43,21 @@ COMMANDS: Mapping[str, click.Command] = {
     "fedctl": fedctl,
     "federation": federation,
     "estimator": estimator,
+}
+AUDIENCES: Mapping[Audience, str] = {
+    Audience.ANYBODY: "no credential",
+    Audience.AGENTS: "agents only",
+    Audience.PEERS: "control planes only",
+}
+SCOPES: Mapping[ScopeRule, str] = {
+    ScopeRule.NOTHING: "-",
+    ScopeRule.BINDING: "namespace",
+    ScopeRule.STATED_BINDING: "namespace",
+    ScopeRule.CLUSTER: "cluster",
+    ScopeRule.NEW_CLUSTER: "cluster",
+    ScopeRule.OBJECT_OF_CLUSTER: "cluster",
+    ScopeRule.FLEET: "the fleet",
+    ScopeRule.ANSWER: "what is answered",
 }
 ENDINGS = {"counter": "_total", "info": "_info"}
 Place = tuple[int, ...]
@@ -57,7 +74,13 @@ class Nothing(MagicMock):
 def pages() -> Mapping[str, str]:
     """Every page by its file's name."""
     commands = {f"{name}.md": commands_page(name, command) for name, command in COMMANDS.items()}
-    return {**commands, "api.md": api_page(), "metrics.md": metrics_page(), "README.md": index()}
+    return {
+        **commands,
+        "api.md": api_page(),
+        "metrics.md": metrics_page(),
+        "rights.md": rights_page(),
+        "README.md": index(),
+    }
 
 
 def index() -> str:
@@ -67,6 +90,7 @@ def index() -> str:
 
 - [api.md](api.md): services and messages of the gRPC API
 - [fedctl.md](fedctl.md), [federation.md](federation.md), [estimator.md](estimator.md): commands
+- [rights.md](rights.md): roles, scope, audit and size of a request, for each rpc
 - [metrics.md](metrics.md): what a control plane tells Prometheus
 """
 
@@ -145,6 +169,35 @@ def metrics_page() -> str:
 |---|---|---|---|
 {table}
 """
+
+
+def rights_page() -> str:
+    rows = "\n".join(
+        f"| `{path.removeprefix(PACKAGE)}` | {row.verb} {row.resource} | {callers_of(row)} "
+        f"| {SCOPES[row.scope]} | {audited_of(row)} | {row.max_request_bytes // 1024} |"
+        for path, row in sorted(DECLARED.items())
+    )
+    columns = (*Role, "must be in scope", "audited", "KiB of a request")
+    return f"""# Rights
+
+{MADE} Each rpc declares them in `proto/federation/v1`, as its option `rights`.
+[Access](../access.md) explains roles, scopes and the audit.
+
+| rpc | what it does | {" | ".join(columns)} |
+|---|---|{"---|" * len(columns)}
+{rows}
+"""
+
+
+def callers_of(row: Permission) -> str:
+    """Return a cell for each role."""
+    if row.audience is not Audience.TOKENS:
+        return AUDIENCES[row.audience] + " |" * (len(Role) - 1)
+    return " | ".join("yes" if role in row.roles else "-" for role in Role)
+
+
+def audited_of(row: Permission) -> str:
+    return "each commit" if row.decides else "yes" if row.changes else "-"
 
 
 def api_page() -> str:

@@ -44,6 +44,8 @@
   it
 - ``reports``: agents' reports, from messages and back, and the hash that names their content
 - ``requirements``: what one replica asks for, from messages and back
+- ``rights``: rights of rpcs, as the protos declare them: callers, scope, audit, and limits of a
+  request
 - ``role_rules``: rules that give roles to callers whom others vouch for, out of a file, strictly
 - ``scopes``: scopes and limits of callers: what a role may be limited to
 - ``selectors``: label, field and node selectors, tolerations and taints, from messages and back

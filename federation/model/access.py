@@ -18,7 +18,7 @@ LabelsOf: TypeAlias = Callable[[str], Mapping[str, str] | None]
 
 
 class Role(StrEnum):
-    """The purpose of a token; ``federation.rpc.permissions`` has the methods that it may call."""
+    """The purpose of a token; ``federation.codec.rights`` has the methods that it may call."""
 
     VIEWER = "viewer"
     SCHEDULER = "scheduler"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from federation.model.audit import AuditRecord
@@ -17,7 +17,6 @@ from federation.model.errors import (
     PermissionRefused,
     Unauthenticated,
 )
-from federation.model.placement import binding_key
 from federation.rpc.large_requests import is_large_request
 from federation.rpc.permissions import PERMISSIONS
 from federation.rpc.status import code_of, shortened
@@ -43,7 +42,9 @@ async def audit(method: str, request: Any, principal: Principal | None, address:
     if permission is None or not permission.changes or getattr(request, "preview", False):
         return
     call = call_of(method, principal, address)
-    call.objects = tuple(shortened(name, NAME_BYTES) for name in _names(request))[:MOST_OBJECTS]
+    if permission.object is not None:
+        objects = islice(permission.object.objects(request), MOST_OBJECTS)
+        call.objects = tuple(shortened(str(named), NAME_BYTES) for named in objects)
     call.is_decided = permission.decides
     if is_large_request():
         call.request_sha256 = await DECODING.run(_digest, request)
@@ -105,27 +106,3 @@ def _changes(method: str) -> bool:
 
 def _digest(request: Any) -> str:
     return hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
-
-
-def _names(request: Any) -> Iterator[str]:
-    """Of what a request is about."""
-    fields = request.DESCRIPTOR.fields_by_name
-    if "items" in fields:
-        for item in request.items:
-            yield from _names(item)
-    elif "quota" in fields:
-        yield request.quota.namespace
-    elif "binding" in fields:
-        metadata = request.binding.metadata
-        yield binding_key(metadata.namespace, metadata.name)
-    elif "namespace" in fields:
-        yield binding_key(request.namespace, request.name)
-    elif "metadata" in fields:
-        yield request.metadata.name
-    elif "cluster" in fields and fields["cluster"].message_type is not None:
-        yield from _names(request.cluster)
-    else:
-        for field in ("name", "cluster", "id"):
-            if field in fields:
-                yield str(getattr(request, field))
-                return

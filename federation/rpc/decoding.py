@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from federation.codec.rights import DECLARED, SMALL_REQUEST_BYTES
 from federation.codec.unknown_numbers import UnknownField, unknown_of, unknown_of_large
 from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
 from federation.rpc.large_requests import LARGE_BYTES, Undecoded
@@ -17,28 +18,6 @@ from federation.services.threads import RESTS
 
 MEBIBYTE = 1024 * 1024
 MAX_REQUEST_BYTES = 4 * MEBIBYTE
-SMALL_REQUEST_BYTES = 64 * 1024
-# What people and programs write at length; everything else names things.
-BIG_METHODS = {
-    "/federation.v1.Agents/Connect": MAX_REQUEST_BYTES,
-    "/federation.v1.Clusters/UpdateCluster": 2 * MEBIBYTE,
-    "/federation.v1.Estimates/EstimateComponentSets": MEBIBYTE,
-    "/federation.v1.Estimates/EstimateReplicas": MEBIBYTE,
-    "/federation.v1.Peers/AskAgent": MAX_REQUEST_BYTES,
-    "/federation.v1.Scheduling/Schedule": 2 * MEBIBYTE,
-    "/federation.v1.Scheduling/ScheduleBatch": MAX_REQUEST_BYTES,
-    "/federation.v1.Scoring/ScoreNodes": MAX_REQUEST_BYTES,
-    "/federation.v1.Simulation/Simulate": MAX_REQUEST_BYTES,
-}
-# Programs of ours call these, which may be of a newer release: what it says beside is passed over.
-SKEWED_METHODS = frozenset(
-    {
-        "/federation.v1.Agents/Connect",
-        "/federation.v1.Clusters/EnrollCluster",
-        "/federation.v1.Peers/AskAgent",
-    }
-)
-OURS = "/federation.v1."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +31,9 @@ def deserializer_of(
     method: str, deserialize: Callable[[bytes], Any] | None, *, waits: bool
 ) -> Callable[[bytes], Any] | None:
     """That of a method's requests. Callers count on all they say, so that it must be known."""
-    most_bytes = BIG_METHODS.get(method, SMALL_REQUEST_BYTES)
-    known_only = method.startswith(OURS) and method not in SKEWED_METHODS
+    declared = DECLARED.get(method)
+    most_bytes = SMALL_REQUEST_BYTES if declared is None else declared.max_request_bytes
+    known_only = declared is not None and not declared.ignores_unknown_fields
     return bounded(deserialize, most_bytes, waits=waits, known_only=known_only)
 
 

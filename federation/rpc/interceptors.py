@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import grpc
 
+from federation.codec.rights import Audience
 from federation.model.errors import DeadlineMissed, LimitExceeded, Unauthenticated
 from federation.rpc.auditing import Refusals, call_of, is_sparse, refusal_of
 from federation.rpc.caller_limits import LimitedCallers
@@ -23,7 +24,7 @@ from federation.rpc.calls import Context, Handler, call_as, caller_if_known
 from federation.rpc.guards import Guard, Reading
 from federation.rpc.large_requests import LargeRequests
 from federation.rpc.measures import CallMeasures
-from federation.rpc.permissions import Audience, methods_for, permit
+from federation.rpc.permissions import methods_for, permit
 from federation.rpc.strangers import Strangers, host_of
 from federation.services.audited_calls import current_call
 from federation.services.members.identity import Identity

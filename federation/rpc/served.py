@@ -11,6 +11,7 @@ from typing import NamedTuple
 import grpc
 
 from federation.certificates import check_issued
+from federation.codec.rights import FILES
 from federation.model.errors import PreconditionFailed
 from federation.rpc.calls_ahead import server_with_calls_ahead
 from federation.rpc.decoding import MAX_REQUEST_BYTES
@@ -28,32 +29,15 @@ from federation.v1 import (
     scheduling_pb2_grpc,
     scoring_pb2_grpc,
 )
-from federation.v1.access_pb2 import DESCRIPTOR as ACCESS
-from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
-from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
-from federation.v1.estimates_pb2 import DESCRIPTOR as ESTIMATES
-from federation.v1.failover_pb2 import DESCRIPTOR as FAILOVER
-from federation.v1.peers_pb2 import DESCRIPTOR as PEERS
-from federation.v1.rebalance_pb2 import DESCRIPTOR as REBALANCE
-from federation.v1.scheduling_pb2 import DESCRIPTOR as SCHEDULING
-from federation.v1.scoring_pb2 import DESCRIPTOR as SCORING
-from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
 
-SERVICES = tuple(
-    service.full_name
-    for file in (
-        *(CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, FAILOVER),
-        *(REBALANCE, SIMULATION, SCORING, PEERS, ACCESS),
-    )
-    for service in file.services_by_name.values()
-)
+SERVICES = tuple(service.full_name for file in FILES for service in file.services_by_name.values())
 # The calls of propagation controllers and agents, of which thousands may come at once. Who asks for
 # health waits behind nobody.
 OFTEN_CALLED = (
     "/grpc.health.v1.Health/Check",
-    f"/{AGENTS.services_by_name['Agents'].full_name}/Connect",
-    f"/{ESTIMATES.services_by_name['Estimates'].full_name}/EstimateReplicas",
-    f"/{SCHEDULING.services_by_name['Scheduling'].full_name}/Schedule",
+    "/federation.v1.Agents/Connect",
+    "/federation.v1.Estimates/EstimateReplicas",
+    "/federation.v1.Scheduling/Schedule",
 )
 # That the web port, the database, simulations and other control planes need.
 FILES_FOR_OTHERS = 1_000

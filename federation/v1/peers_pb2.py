@@ -23,19 +23,22 @@ _sym_db = _symbol_database.Default()
 
 
 from federation.v1 import agents_pb2 as federation_dot_v1_dot_agents__pb2
+from federation.v1 import rights_pb2 as federation_dot_v1_dot_rights__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66\x65\x64\x65ration/v1/peers.proto\x12\rfederation.v1\x1a\x1a\x66\x65\x64\x65ration/v1/agents.proto\"\x90\x01\n\x0f\x41skAgentRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x32\n\x08\x65stimate\x18\x02 \x01(\x0b\x32\x1e.federation.v1.EstimateRequestH\x00\x12,\n\x05place\x18\x03 \x01(\x0b\x32\x1b.federation.v1.PlaceRequestH\x00\x42\n\n\x08question\"z\n\x10\x41skAgentResponse\x12\x30\n\x08\x65stimate\x18\x01 \x01(\x0b\x32\x1c.federation.v1.EstimateReplyH\x00\x12*\n\x05place\x18\x02 \x01(\x0b\x32\x19.federation.v1.PlaceReplyH\x00\x42\x08\n\x06\x61nswer2T\n\x05Peers\x12K\n\x08\x41skAgent\x12\x1e.federation.v1.AskAgentRequest\x1a\x1f.federation.v1.AskAgentResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66\x65\x64\x65ration/v1/peers.proto\x12\rfederation.v1\x1a\x1a\x66\x65\x64\x65ration/v1/agents.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\"\x90\x01\n\x0f\x41skAgentRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x32\n\x08\x65stimate\x18\x02 \x01(\x0b\x32\x1e.federation.v1.EstimateRequestH\x00\x12,\n\x05place\x18\x03 \x01(\x0b\x32\x1b.federation.v1.PlaceRequestH\x00\x42\n\n\x08question\"z\n\x10\x41skAgentResponse\x12\x30\n\x08\x65stimate\x18\x01 \x01(\x0b\x32\x1c.federation.v1.EstimateReplyH\x00\x12*\n\x05place\x18\x02 \x01(\x0b\x32\x19.federation.v1.PlaceReplyH\x00\x42\x08\n\x06\x61nswer2p\n\x05Peers\x12g\n\x08\x41skAgent\x12\x1e.federation.v1.AskAgentRequest\x1a\x1f.federation.v1.AskAgentResponse\"\x1a\xea\xe0\x18\x16\x08\x03\x12\x03\x61sk\x1a\x06\x61gents@\x80\x80\x80\x02H\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'federation.v1.peers_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ASKAGENTREQUEST']._serialized_start=73
-  _globals['_ASKAGENTREQUEST']._serialized_end=217
-  _globals['_ASKAGENTRESPONSE']._serialized_start=219
-  _globals['_ASKAGENTRESPONSE']._serialized_end=341
-  _globals['_PEERS']._serialized_start=343
-  _globals['_PEERS']._serialized_end=427
+  _globals['_PEERS'].methods_by_name['AskAgent']._loaded_options = None
+  _globals['_PEERS'].methods_by_name['AskAgent']._serialized_options = b'\352\340\030\026\010\003\022\003ask\032\006agents@\200\200\200\002H\001'
+  _globals['_ASKAGENTREQUEST']._serialized_start=101
+  _globals['_ASKAGENTREQUEST']._serialized_end=245
+  _globals['_ASKAGENTRESPONSE']._serialized_start=247
+  _globals['_ASKAGENTRESPONSE']._serialized_end=369
+  _globals['_PEERS']._serialized_start=371
+  _globals['_PEERS']._serialized_end=483
 # @@protoc_insertion_point(module_scope)

@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from federation.v1 import estimates_pb2 as federation_dot_v1_dot_estimates__pb2
 from federation.v1 import resource_pb2 as federation_dot_v1_dot_resource__pb2
+from federation.v1 import rights_pb2 as federation_dot_v1_dot_rights__pb2
 from federation.v1 import scheduling_pb2 as federation_dot_v1_dot_scheduling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64\x65ration/v1/simulation.proto\x12\rfederation.v1\x1a\x1d\x66\x65\x64\x65ration/v1/estimates.proto\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1e\x66\x65\x64\x65ration/v1/scheduling.proto\"\xd2\x01\n\x0fSimulateRequest\x12(\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x16.federation.v1.Cluster\x12\x30\n\x08\x62indings\x18\x02 \x03(\x0b\x32\x1e.federation.v1.ResourceBinding\x12\x31\n\x07options\x18\x03 \x01(\x0b\x32 .federation.v1.SimulationOptions\x12\x30\n\x0cvirtual_time\x18\x04 \x01(\x0b\x32\x1a.federation.v1.VirtualTime\"\xda\x01\n\x0bVirtualTime\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.federation.v1.VirtualEvent\x12\x14\n\x0clost_seconds\x18\x02 \x01(\x01\x12\x1f\n\x12preempted_replicas\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12,\n\x1fpreempted_replicas_of_namespace\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x15\n\x13_preempted_replicasB\"\n _preempted_replicas_of_namespace\">\n\x0cVirtualEvent\x12\x12\n\nat_seconds\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"\xf0\x02\n\x11SimulationOptions\x12\x11\n\ttie_break\x18\x01 \x01(\t\x12,\n\nmodel_rule\x18\x02 \x01(\x0e\x32\x18.federation.v1.ModelRule\x12+\n\x05merge\x18\x03 \x01(\x0e\x32\x1c.federation.v1.EstimateMerge\x12\x35\n\x0ehighest_source\x18\x04 \x01(\x0e\x32\x1d.federation.v1.EstimateSource\x12\x0f\n\x07reserve\x18\x05 \x01(\x08\x12S\n\x12\x61vailable_replicas\x18\x06 \x03(\x0b\x32\x37.federation.v1.SimulationOptions.AvailableReplicasEntry\x12\x16\n\x0einclude_traces\x18\x07 \x01(\x08\x1a\x38\n\x16\x41vailableReplicasEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x94\x01\n\x10SimulateResponse\x12*\n\tdecisions\x18\x01 \x03(\x0b\x32\x17.federation.v1.Decision\x12)\n\x05steps\x18\x02 \x03(\x0b\x32\x1a.federation.v1.VirtualStep\x12)\n\x05queue\x18\x03 \x03(\x0b\x32\x1a.federation.v1.VirtualWait\"}\n\x0bVirtualStep\x12\x12\n\nat_seconds\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12.\n\x08\x63lusters\x18\x04 \x03(\x0b\x32\x1c.federation.v1.TargetCluster\x12\x0e\n\x06reason\x18\x05 \x01(\t\"\x8a\x01\n\x0bVirtualWait\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x15\n\rsince_seconds\x18\x04 \x01(\x01\x12\x11\n\tremainder\x18\x05 \x01(\x03\x12\x10\n\x08short_of\x18\x06 \x01(\t\x12\x0c\n\x04gate\x18\x07 \x01(\t2Y\n\nSimulation\x12K\n\x08Simulate\x12\x1e.federation.v1.SimulateRequest\x1a\x1f.federation.v1.SimulateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64\x65ration/v1/simulation.proto\x12\rfederation.v1\x1a\x1d\x66\x65\x64\x65ration/v1/estimates.proto\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x1e\x66\x65\x64\x65ration/v1/scheduling.proto\"\xd2\x01\n\x0fSimulateRequest\x12(\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x16.federation.v1.Cluster\x12\x30\n\x08\x62indings\x18\x02 \x03(\x0b\x32\x1e.federation.v1.ResourceBinding\x12\x31\n\x07options\x18\x03 \x01(\x0b\x32 .federation.v1.SimulationOptions\x12\x30\n\x0cvirtual_time\x18\x04 \x01(\x0b\x32\x1a.federation.v1.VirtualTime\"\xda\x01\n\x0bVirtualTime\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.federation.v1.VirtualEvent\x12\x14\n\x0clost_seconds\x18\x02 \x01(\x01\x12\x1f\n\x12preempted_replicas\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12,\n\x1fpreempted_replicas_of_namespace\x18\x04 \x01(\x03H\x01\x88\x01\x01\x42\x15\n\x13_preempted_replicasB\"\n _preempted_replicas_of_namespace\">\n\x0cVirtualEvent\x12\x12\n\nat_seconds\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"\xf0\x02\n\x11SimulationOptions\x12\x11\n\ttie_break\x18\x01 \x01(\t\x12,\n\nmodel_rule\x18\x02 \x01(\x0e\x32\x18.federation.v1.ModelRule\x12+\n\x05merge\x18\x03 \x01(\x0e\x32\x1c.federation.v1.EstimateMerge\x12\x35\n\x0ehighest_source\x18\x04 \x01(\x0e\x32\x1d.federation.v1.EstimateSource\x12\x0f\n\x07reserve\x18\x05 \x01(\x08\x12S\n\x12\x61vailable_replicas\x18\x06 \x03(\x0b\x32\x37.federation.v1.SimulationOptions.AvailableReplicasEntry\x12\x16\n\x0einclude_traces\x18\x07 \x01(\x08\x1a\x38\n\x16\x41vailableReplicasEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x94\x01\n\x10SimulateResponse\x12*\n\tdecisions\x18\x01 \x03(\x0b\x32\x17.federation.v1.Decision\x12)\n\x05steps\x18\x02 \x03(\x0b\x32\x1a.federation.v1.VirtualStep\x12)\n\x05queue\x18\x03 \x03(\x0b\x32\x1a.federation.v1.VirtualWait\"}\n\x0bVirtualStep\x12\x12\n\nat_seconds\x18\x01 \x01(\x01\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12.\n\x08\x63lusters\x18\x04 \x03(\x0b\x32\x1c.federation.v1.TargetCluster\x12\x0e\n\x06reason\x18\x05 \x01(\t\"\x8a\x01\n\x0bVirtualWait\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x15\n\rsince_seconds\x18\x04 \x01(\x01\x12\x11\n\tremainder\x18\x05 \x01(\x03\x12\x10\n\x08short_of\x18\x06 \x01(\t\x12\x0c\n\x04gate\x18\x07 \x01(\t2\x8c\x01\n\nSimulation\x12~\n\x08Simulate\x12\x1e.federation.v1.SimulateRequest\x1a\x1f.federation.v1.SimulateResponse\"1\xea\xe0\x18-\x12\x08simulate\x1a\x17\x63lusters of the request\"\x03\x61ny@\x80\x80\x80\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,22 +37,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SIMULATIONOPTIONS_AVAILABLEREPLICASENTRY']._loaded_options = None
   _globals['_SIMULATIONOPTIONS_AVAILABLEREPLICASENTRY']._serialized_options = b'8\001'
-  _globals['_SIMULATEREQUEST']._serialized_start=143
-  _globals['_SIMULATEREQUEST']._serialized_end=353
-  _globals['_VIRTUALTIME']._serialized_start=356
-  _globals['_VIRTUALTIME']._serialized_end=574
-  _globals['_VIRTUALEVENT']._serialized_start=576
-  _globals['_VIRTUALEVENT']._serialized_end=638
-  _globals['_SIMULATIONOPTIONS']._serialized_start=641
-  _globals['_SIMULATIONOPTIONS']._serialized_end=1009
-  _globals['_SIMULATIONOPTIONS_AVAILABLEREPLICASENTRY']._serialized_start=953
-  _globals['_SIMULATIONOPTIONS_AVAILABLEREPLICASENTRY']._serialized_end=1009
-  _globals['_SIMULATERESPONSE']._serialized_start=1012
-  _globals['_SIMULATERESPONSE']._serialized_end=1160
-  _globals['_VIRTUALSTEP']._serialized_start=1162
-  _globals['_VIRTUALSTEP']._serialized_end=1287
-  _globals['_VIRTUALWAIT']._serialized_start=1290
-  _globals['_VIRTUALWAIT']._serialized_end=1428
-  _globals['_SIMULATION']._serialized_start=1430
-  _globals['_SIMULATION']._serialized_end=1519
+  _globals['_SIMULATION'].methods_by_name['Simulate']._loaded_options = None
+  _globals['_SIMULATION'].methods_by_name['Simulate']._serialized_options = b'\352\340\030-\022\010simulate\032\027clusters of the request\"\003any@\200\200\200\002'
+  _globals['_SIMULATEREQUEST']._serialized_start=171
+  _globals['_SIMULATEREQUEST']._serialized_end=381
+  _globals['_VIRTUALTIME']._serialized_start=384
+  _globals['_VIRTUALTIME']._serialized_end=602
+  _globals['_VIRTUALEVENT']._serialized_start=604
+  _globals['_VIRTUALEVENT']._serialized_end=666
+  _globals['_SIMULATIONOPTIONS']._serialized_start=669
+  _globals['_SIMULATIONOPTIONS']._serialized_end=1037
+  _globals['_SIMULATIONOPTIONS_AVAILABLEREPLICASENTRY']._serialized_start=981
+  _globals['_SIMULATIONOPTIONS_AVAILABLEREPLICASENTRY']._serialized_end=1037
+  _globals['_SIMULATERESPONSE']._serialized_start=1040
+  _globals['_SIMULATERESPONSE']._serialized_end=1188
+  _globals['_VIRTUALSTEP']._serialized_start=1190
+  _globals['_VIRTUALSTEP']._serialized_end=1315
+  _globals['_VIRTUALWAIT']._serialized_start=1318
+  _globals['_VIRTUALWAIT']._serialized_end=1456
+  _globals['_SIMULATION']._serialized_start=1459
+  _globals['_SIMULATION']._serialized_end=1599
 # @@protoc_insertion_point(module_scope)

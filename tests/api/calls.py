@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import grpc
 
-from federation.rpc.decoding import BIG_METHODS, SMALL_REQUEST_BYTES
+from federation.codec.rights import SMALL_REQUEST_BYTES, Audience
 from federation.rpc.interceptors import OPEN_METHODS
-from federation.rpc.permissions import PERMISSIONS, Audience, methods_for
+from federation.rpc.permissions import PERMISSIONS, methods_for
 from federation.v1 import access_pb2
 from federation.v1.agents_pb2 import NodeShare, PlaceReply
 from federation.v1.resource_pb2 import (
@@ -64,7 +64,7 @@ PATHS = [
 AGENT_METHODS, PEER_METHODS = methods_for(Audience.AGENTS), methods_for(Audience.PEERS)
 GUARDED = sorted(set(PATHS) - OPEN_METHODS - AGENT_METHODS - PEER_METHODS)
 CHANGES = sorted(path for path, row in PERMISSIONS.items() if row.changes)
-LIMITS = {path: BIG_METHODS.get(path, SMALL_REQUEST_BYTES) for path in GUARDED} | dict.fromkeys(
+LIMITS = {path: PERMISSIONS[path].max_request_bytes for path in GUARDED} | dict.fromkeys(
     OPEN_METHODS, SMALL_REQUEST_BYTES
 )
 

@@ -9,8 +9,9 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from federation.codec.rights import DECLARED
 from federation.model.errors import Unavailable
-from federation.rpc.decoding import BIG_METHODS, MAX_REQUEST_BYTES
+from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.services.access.audit import PacedRefusals
 from lab.control_planes import Plane, refused, report
 from tests.api.calls import (
@@ -159,7 +160,7 @@ UNREADABLE = {
     "garbage": (b"\xff\xff\xff", INVALID),
     "nested": (NESTED, INVALID),
     "of a newer release": (b"\xfa\x7f\x01x", INVALID),
-    "too large": (bytes(BIG_METHODS[SCHEDULE] + 1), EXHAUSTED),
+    "too large": (bytes(DECLARED[SCHEDULE].max_request_bytes + 1), EXHAUSTED),
     # The caller is told RESOURCE_EXHAUSTED by gRPC itself.
     "larger than gRPC takes": (bytes(MAX_REQUEST_BYTES + 1), INVALID),
 }

@@ -10,8 +10,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from federation.codec.rights import DECLARED
 from federation.rpc import interceptors
-from federation.rpc.decoding import BIG_METHODS, SKEWED_METHODS
 from federation.rpc.interceptors import OPEN_METHODS, STREAMS_PER_AGENT
 from federation.rpc.served import SERVICES
 from federation.rpc.strangers import PER_ADDRESS
@@ -48,8 +48,9 @@ INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_
 def test_the_methods_that_are_treated_apart_exist() -> None:
     apart = OPEN_METHODS | AGENT_METHODS | PEER_METHODS
     ours = {path for path in apart if path.startswith("/federation.")}
-    assert ours == {ENROLL, "/federation.v1.Agents/Connect", ASK_AGENT} == SKEWED_METHODS
-    assert ours | BIG_METHODS.keys() <= set(PATHS)
+    skewed = {path for path, row in DECLARED.items() if row.ignores_unknown_fields}
+    assert ours == {ENROLL, "/federation.v1.Agents/Connect", ASK_AGENT} == skewed
+    assert ours <= set(PATHS)
 
 
 async def test_every_method_is_served(api: Plane) -> None:
