@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
+from federation.codec.rights import permission_for
 from federation.model.access import EVERYTHING, Role, Scope
 from federation.model.errors import (
     FederationError,
@@ -88,8 +89,8 @@ def _key(cookie: str) -> bytes:
     return hashlib.sha256(cookie.encode(errors="replace")).digest()
 
 
-MAY_SCHEDULE = frozenset({Role.SCHEDULER, Role.ADMIN})
-MAY_OPERATE = frozenset({Role.OPERATOR, Role.ADMIN})
+MAY_SCHEDULE = permission_for("Scheduling/Schedule").roles
+MAY_OPERATE = permission_for("Rebalance/CreatePlan").roles
 MAX_FORM_BYTES = 512 * 1024
 MAX_FIELDS = 20
 # Wrong tokens of everybody together: each costs a look into the database.

@@ -21,6 +21,7 @@ from starlette.responses import (
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from federation.codec.rights import permission_for
 from federation.model.access import EVERYTHING, Role, Scope
 from federation.model.errors import (
     AlreadyExists,
@@ -41,8 +42,6 @@ from federation.runtime.setting_values import UiAccess
 from federation.services.audited_calls import AuditedCall, audit_from_now, current_call
 from federation.services.values import Principal
 from federation.web.ui.admission import (
-    MAY_OPERATE,
-    MAY_SCHEDULE,
     Admission,
     SignInNeeded,
     Visitor,
@@ -93,7 +92,7 @@ SEE_OTHER = 303
 # With it our script asks for what a page shows now, without what is around that.
 REFRESH: Final = "fedsched-refresh"
 # Views that not everybody may look at.
-ROLES: Final = {"/audit": frozenset({Role.ADMIN})}
+ROLES: Final = {"/audit": permission_for("Access/ListAudit").roles}
 # For what a form asks for: other connections end before a plan of a large fleet is drafted.
 ANSWER_SECONDS: Final = 120.0
 # As the audit calls it; actions have the names of the calls that do the same.
@@ -125,9 +124,7 @@ class Action(NamedTuple):
     """
 
     method: str
-    roles: frozenset[Role]
     act: Callable[[Mapping[str, str], Principal], Awaitable[str]]
-    decides: bool = False
 
 
 async def _sent_on(request: Request) -> Response:
@@ -218,10 +215,10 @@ class Ui:
         }
         plans = self._plans
         actions = {
-            "/commit": Action("Scheduling/Schedule", MAY_SCHEDULE, self._committed, decides=True),
-            "/plans": Action("Rebalance/CreatePlan", MAY_OPERATE, plans.create),
-            "/plan/approve": Action("Rebalance/ApprovePlan", MAY_OPERATE, plans.approve),
-            "/plan/stop": Action("Rebalance/StopPlan", MAY_OPERATE, plans.stop),
+            "/commit": Action("Scheduling/Schedule", self._committed),
+            "/plans": Action("Rebalance/CreatePlan", plans.create),
+            "/plan/approve": Action("Rebalance/ApprovePlan", plans.approve),
+            "/plan/stop": Action("Rebalance/StopPlan", plans.stop),
         }
         answers |= {path: self._acting(action) for path, action in actions.items()}
         files = StaticFiles(directory=Path(__file__).parent / "static")
@@ -424,11 +421,12 @@ class Ui:
         async def answer(request: Request) -> Response:
             visitor = await self._admission.visitor(request)
             call = _call_of(action.method, request, visitor.principal)
-            call.is_decided = action.decides
+            permission = permission_for(action.method)
+            call.is_decided = permission.decides
             audit_from_now(call)
             fields = await self._admission.form(request, visitor)
             call.objects = tuple(filter(None, [_plain(fields.get("id", ""))]))
-            principal = refuse_others(visitor.principal, action.roles)
+            principal = refuse_others(visitor.principal, permission.roles)
             request.state.keep_open(ANSWER_SECONDS)
             place = await action.act(fields, principal)
             return RedirectResponse(place, status_code=SEE_OTHER)
