@@ -16,8 +16,7 @@ Must stay empty of imports.
 - ``joining``: being let in: the stored credential or a new one for the join token, and whom to
   trust
 - ``karmada``: generated stubs of Karmada's estimator protocol
-- ``kube``: reading Kubernetes: its JSON, dumps of it, and the live API
-- ``lease``: the lease by which one of several processes works
+- ``kube``: Kubernetes' API server over one session, its JSON, and dumps of it
 - ``live``: the source of an agent inside, or beside, a running cluster
 - ``nodes``: one cluster's nodes and pods as values: only what capacity and placement depend on
 - ``placement``: which nodes a share gets, and what it takes for its pods to be bound there

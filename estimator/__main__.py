@@ -19,6 +19,7 @@ import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from estimator.cases import answers
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
+from estimator.kube.access import service_account
 from estimator.reports import document_of
 from estimator.settings import OPTIONS, RunSettings, run_settings, shown_to_all
 from estimator.sources import parse_dump
@@ -280,7 +281,7 @@ def _print_report(document: dict[str, Any]) -> None:
 
 def _checked(loaded: LoadedOptions) -> RunSettings:
     try:
-        settings = run_settings(loaded, _state_directory())
+        settings = run_settings(loaded, _state_directory(), service_account(os.environ))
     except InvalidRequest as error:
         raise click.UsageError(error.message) from error
     for warning in shown_to_all(loaded):

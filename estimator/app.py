@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,12 @@ from estimator.agent.enrolment import ClusterIdentity
 from estimator.agent.session import keep_connected
 from estimator.agent.stream import Speaker, wait_until
 from estimator.attempts import Answer, patiently, together, unless_stopped
-from estimator.binder.binder import SCHEDULER_NAME
 from estimator.binpack.strategy import Strategy
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
 from estimator.doctor import examine
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.joining import Joining
+from estimator.placement.incoming import SCHEDULER_NAME
 from estimator.placement.place import MOST_ALLOCATED
 from estimator.scoring_config.reader import (
     ScoringConfiguration,
@@ -51,29 +52,47 @@ from federation.runtime.backoff import Backoff, uniform
 from federation.runtime.findings import Finding
 from federation.runtime.watched_files import FileWatch
 
-# Loading Kubernetes' client takes a third of a second of CPU: who follows a file never needs it.
+# Loading an HTTP client takes a fifth of a second of CPU: who follows a file never needs it.
 if TYPE_CHECKING:
     import grpc.aio
 
+    from estimator.kube.client import KubeClient
     from estimator.live import LiveSource
 
 
 logger = logging.getLogger(__name__)
 
 
-def open_source(settings: RunSettings) -> ClusterSource:
+@asynccontextmanager
+async def kube_client(
+    settings: RunSettings, files: FileWatch | None = None
+) -> AsyncIterator[KubeClient | None]:
+    """Give a client of the API server; None where this agent asks none."""
+    follows_file = settings.dump is not None or settings.report is not None
+    if follows_file and settings.credential_secret is None:
+        yield None
+        return
+    from estimator.kube.client import KubeClient  # noqa: PLC0415 - see above
+
+    async with KubeClient(settings.kubeconfig, settings.account) as client:
+        if files is not None:
+            client.watch_files(files)
+        yield client
+
+
+def open_source(settings: RunSettings, client: KubeClient | None) -> ClusterSource:
     """Where the picture comes from. Raises PreconditionFailed or InvalidRequest."""
     if settings.report is not None:
         return ScriptSource(settings.report, settings.cluster)
     source: DumpSource | LiveSource
     if settings.dump is not None:
         source = DumpSource(settings.dump, settings.node_set)
-    else:
+    elif client is not None:
         from estimator.live import LiveSource  # noqa: PLC0415 - see above
 
-        source = LiveSource(
-            settings.kubeconfig, settings.node_set, clock=settings.monotonic, uniform=uniform
-        )
+        source = LiveSource(client, settings.node_set, clock=settings.monotonic, uniform=uniform)
+    else:
+        raise AssertionError("a live cluster has a client")
     label_keys = (*settings.pool_labels, *USUAL_LABEL_KEYS)
     source.member.pool_by(Pooling(settings.pool_budget, label_keys))
     return source
@@ -88,7 +107,14 @@ async def run(
     Raises PermissionRefused or Unauthenticated when the control plane refuses this agent for good.
     """
     files = FileWatch() if files is None else files
-    source = open_source(settings)
+    async with kube_client(settings, files) as client:
+        await _run(settings, client, stopping, files)
+
+
+async def _run(
+    settings: RunSettings, client: KubeClient | None, stopping: asyncio.Event, files: FileWatch
+) -> None:
+    source = open_source(settings, client)
     configuration = _scoring(settings)
     if isinstance(source.member, WatchedCluster):
         lenient = settings.scoring.extender is not None
@@ -101,16 +127,16 @@ async def run(
     async def work() -> None:
         tasks = []
         if settings.endpoints:
-            tasks.append(_speak(settings, source, stopping))
+            tasks.append(_speak(settings, client, source, stopping))
         if settings.karmada is not None:
             answering = settings, settings.karmada, source, stopping, files
             tasks.append(answer_karmada(*answering))
         if settings.scoring.extender is not None:
             extending = settings.scoring.extender
-            serving = settings, extending, configuration, source, stopping, files
+            serving = settings, client, extending, configuration, source, stopping, files
             tasks.append(serve_extender(*serving))
         if settings.scoring.binder:
-            tasks.append(bind_pods(settings, configuration, source, stopping))
+            tasks.append(bind_pods(settings, client, configuration, source, stopping))
         if isinstance(source.member, WatchedCluster) and source.member.follows_claims:
             tasks.append(expire_assumptions(source.member, settings.clock, stopping))
         if settings.health is not None:
@@ -127,21 +153,25 @@ async def run(
 
 async def join(settings: RunSettings) -> str:
     """Enrol with the token, whatever was kept before; where the credential is kept now."""
-    source = open_source(settings)
-    joining = _joining(settings)
+    async with kube_client(settings) as client:
+        source = open_source(settings, client)
+        joining = _joining(settings, client)
 
-    async def enrolled() -> str:
-        await source.ready()
-        await joining.enrol(await source.identity())
-        return joining.kept_in
+        async def enrolled() -> str:
+            await source.ready()
+            await joining.enrol(await source.identity())
+            return joining.kept_in
 
-    return await _while_following(source, enrolled())
+        return await _while_following(source, enrolled())
 
 
 async def looked_at(settings: RunSettings) -> list[Finding]:
     """What the doctor finds, with these settings."""
-    joining = _joining(settings)
-    return await examine(settings, _store(settings), joining)
+    async with kube_client(settings) as client:
+        follows_file = settings.dump is not None or settings.report is not None
+        joining = _joining(settings, client)
+        api_server = None if follows_file else client
+        return await examine(settings, api_server, _store(settings, client), joining)
 
 
 async def _while_following(source: ClusterSource, work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -187,9 +217,14 @@ def placing_strategy(configuration: ScoringConfiguration, *, lenient: bool) -> S
         return MOST_ALLOCATED
 
 
-async def _speak(settings: RunSettings, source: ClusterSource, stopping: asyncio.Event) -> None:
+async def _speak(
+    settings: RunSettings,
+    client: KubeClient | None,
+    source: ClusterSource,
+    stopping: asyncio.Event,
+) -> None:
     """Get ready, and then speak, which a stop lets drain."""
-    joining = _joining(settings)
+    joining = _joining(settings, client)
 
     async def ready() -> tuple[ClusterIdentity, KeptCredential]:
         await patiently(source.ready)
@@ -201,7 +236,7 @@ async def _speak(settings: RunSettings, source: ClusterSource, stopping: asyncio
         return
     identity, kept = prepared
     try:
-        await _keep_speaking(settings, source, identity, kept, stopping)
+        await _keep_speaking(settings, joining, source, identity, kept, stopping)
     except Unauthenticated as error:
         if not await joining.has_another_token():
             raise
@@ -209,11 +244,12 @@ async def _speak(settings: RunSettings, source: ClusterSource, stopping: asyncio
         logger.warning("%s; joining with the join token", error.message.rstrip("."))
         again = await unless_stopped(patiently(lambda: joining.enrol(identity)), stopping)
         if again is not None:
-            await _keep_speaking(settings, source, identity, again, stopping)
+            await _keep_speaking(settings, joining, source, identity, again, stopping)
 
 
 async def _keep_speaking(
     settings: RunSettings,
+    joining: Joining,
     source: ClusterSource,
     identity: ClusterIdentity,
     kept: KeptCredential,
@@ -224,7 +260,7 @@ async def _keep_speaking(
     A session that a control plane takes for one of the future is not the last: a clock is wrong,
     and another control plane may be right.
     """
-    ca_pem = await patiently(lambda: _joining(settings).trusted(kept.ca))
+    ca_pem = await patiently(lambda: joining.trusted(kept.ca))
     dialler, backoff = _dialler(settings), Backoff()
     speaker = Speaker(
         cluster=settings.cluster,
@@ -268,16 +304,16 @@ def _clock_refusal(error: PermissionRefused, speaker: Speaker, now: float) -> st
     return f"{error.message} {speaker.clocks.explain()}"
 
 
-def _store(settings: RunSettings) -> CredentialStore:
-    if settings.credential_secret is None:
+def _store(settings: RunSettings, client: KubeClient | None) -> CredentialStore:
+    if settings.credential_secret is None or client is None:
         return CredentialFile(settings.credential_file)
     from estimator.kube.secret import CredentialSecret  # noqa: PLC0415 - see above
 
-    return CredentialSecret(settings.credential_secret, settings.kubeconfig)
+    return CredentialSecret(settings.credential_secret, client)
 
 
-def _joining(settings: RunSettings) -> Joining:
-    store = _store(settings)
+def _joining(settings: RunSettings, client: KubeClient | None) -> Joining:
+    store = _store(settings, client)
     return Joining(
         settings, store, _dialler(settings), version=agent_version(), clock=settings.clock
     )

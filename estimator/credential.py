@@ -37,13 +37,13 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CredentialStore(Protocol):
-    """Keeps one credential, as bytes. Blocks; ``str`` is how people call it."""
+    """Keeps one credential, as bytes; ``str`` is how people call it."""
 
-    def read(self) -> bytes | None:
+    async def read(self) -> bytes | None:
         """None when there is none yet. Raises PreconditionFailed and Unavailable."""
         ...
 
-    def write(self, content: bytes) -> None:
+    async def write(self, content: bytes) -> None:
         """All of it or nothing. Raises PreconditionFailed and Unavailable."""
         ...
 
@@ -68,7 +68,13 @@ class CredentialFile:
     def __str__(self) -> str:
         return f"credential file {self._path}"
 
-    def read(self) -> bytes | None:
+    async def read(self) -> bytes | None:
+        return await asyncio.to_thread(self._read)
+
+    async def write(self, content: bytes) -> None:
+        await asyncio.to_thread(self._write, content)
+
+    def _read(self) -> bytes | None:
         try:
             return self._path.read_bytes()
         except FileNotFoundError:
@@ -76,7 +82,7 @@ class CredentialFile:
         except OSError as error:
             raise PreconditionFailed(f"{self} cannot be read: {error}") from error
 
-    def write(self, content: bytes) -> None:
+    def _write(self, content: bytes) -> None:
         path = self._path
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -137,20 +143,20 @@ class KeptCredential:
         await self._keep(msgspec.structs.replace(self._current, epoch=before))
 
     async def _keep(self, credential: Credential) -> None:
-        await asyncio.to_thread(store_credential, self._store, credential)
+        await store_credential(self._store, credential)
         self._current = credential
 
 
-def load_credential(
+async def load_credential(
     store: CredentialStore, *, cluster: str, ca_sha256: str = ""
 ) -> Credential | None:
-    """What the store holds, None when that is nothing. Blocks.
+    """What the store holds, None when that is nothing.
 
     It belongs to a fleet, wherever that is dialled: to whom the trusted root belongs, when
     ``ca_sha256`` names one. Raises PreconditionFailed when it cannot be read, or is for another
     cluster or another fleet; and Unavailable.
     """
-    content = store.read()
+    content = await store.read()
     if content is None:
         return None
     try:
@@ -180,6 +186,6 @@ def _fingerprint(ca: str) -> str:
         return ""
 
 
-def store_credential(store: CredentialStore, credential: Credential) -> None:
-    """Blocks. Raises PreconditionFailed and Unavailable."""
-    store.write(msgspec.json.encode(credential))
+async def store_credential(store: CredentialStore, credential: Credential) -> None:
+    """Raises PreconditionFailed and Unavailable."""
+    await store.write(msgspec.json.encode(credential))

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -26,6 +26,9 @@ from federation.model.printable import printable
 from federation.runtime.addresses import Address
 from federation.runtime.findings import Finding, bad, good, note
 
+if TYPE_CHECKING:
+    from estimator.kube.client import KubeClient
+
 SECONDS: Final = 5.0
 EXPIRES_SOON_SECONDS: Final = 30 * 86_400.0
 # Credentials are renewed daily.
@@ -36,17 +39,19 @@ HEALTH: Final = "/grpc.health.v1.Health/Check"
 ASK_WHO: Final = "/federation.v1.Access/WhoAmI"
 
 
-async def examine(settings: RunSettings, store: CredentialStore, joining: Joining) -> list[Finding]:
-    """The cluster first, then the way to the control planes."""
+async def examine(
+    settings: RunSettings, client: KubeClient | None, store: CredentialStore, joining: Joining
+) -> list[Finding]:
+    """The cluster first, where an API server is asked, then the way to the control planes."""
     findings = []
-    if settings.dump is None and settings.report is None:
-        findings += await asyncio.to_thread(list, cluster_findings(settings))
+    if client is not None:
+        findings += [finding async for finding in cluster_findings(client)]
     if not settings.endpoints:
         return findings
     credential = None
     try:
-        credential = await asyncio.to_thread(
-            load_credential, store, cluster=settings.cluster, ca_sha256=settings.ca_sha256
+        credential = await load_credential(
+            store, cluster=settings.cluster, ca_sha256=settings.ca_sha256
         )
         findings.append(_credential(settings, store, credential, time.time()))
         ca_pem = await joining.trusted(credential.ca if credential else "")
@@ -61,15 +66,11 @@ async def examine(settings: RunSettings, store: CredentialStore, joining: Joinin
     return findings
 
 
-def cluster_findings(settings: RunSettings) -> Iterator[Finding]:
-    """Whether the API server lets the agent read what it counts. Blocks."""
-    # Loading Kubernetes' client takes a third of a second: who follows a file never needs it.
-    from estimator.kube.client import cluster_facts, connect, lister  # noqa: PLC0415 - as above
-
+async def cluster_findings(client: KubeClient) -> AsyncIterator[Finding]:
+    """Whether the API server lets the agent read what it counts."""
     remedy = "apply the role of deploy/agent, or name another --kubeconfig"
     try:
-        api = connect(settings.kubeconfig)
-        uid, version = cluster_facts(api)
+        uid, version = await client.cluster_facts()
     except FederationError as error:
         yield bad("cluster", printable(error.message), remedy)
         return
@@ -80,16 +81,13 @@ def cluster_findings(settings: RunSettings) -> Iterator[Finding]:
     for path in LISTED:
         name = path.rpartition("/")[2]
         try:
-            answer = lister(api, path)(timeout=(SECONDS, SECONDS), limit=1)
-            answer.read()
-        except Exception as error:  # noqa: BLE001 - whatever the client meets there is told
-            status = getattr(error, "status", None)
-            why = f"{status} {getattr(error, 'reason', '')}" if status else type(error).__name__
-            yield bad(name, f"cannot be listed: {printable(why)}", remedy)
+            await client.request("GET", path, query={"limit": 1})
+        except FederationError as error:
+            yield bad(name, f"cannot be listed: {printable(error.message)}", remedy)
         else:
             yield good(name, "can be listed")
-            if name == "nodes" and (date := answer.headers.get("Date")):
-                yield _clock("the API server's", date)
+    if client.server_date:
+        yield _clock("the API server's", client.server_date)
 
 
 def _clock(whose: str, date: str) -> Finding:

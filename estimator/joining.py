@@ -63,11 +63,8 @@ class Joining:
 
         Raises PreconditionFailed without either, PermissionRefused, and Unavailable.
         """
-        stored = await asyncio.to_thread(
-            load_credential,
-            self._store,
-            cluster=self._settings.cluster,
-            ca_sha256=self._settings.ca_sha256,
+        stored = await load_credential(
+            self._store, cluster=self._settings.cluster, ca_sha256=self._settings.ca_sha256
         )
         if stored is not None and stored.expires_at > self._clock():
             return KeptCredential(self._store, stored)
@@ -105,7 +102,7 @@ class Joining:
             ca=ca_pem.decode("ascii") if ca_pem is not None else "",
             epoch=enrolled.last_epoch,
         )
-        await asyncio.to_thread(store_credential, self._store, credential)
+        await store_credential(self._store, credential)
         logger.info("cluster %s joined; %s", settings.cluster, self._store)
         return KeptCredential(self._store, credential)
 

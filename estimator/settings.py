@@ -15,6 +15,7 @@ from typing import Final
 from estimator.agent.enrolment import parse_fingerprint
 from estimator.credential import SecretName
 from estimator.estimation.capacity import NodeSet
+from estimator.kube.access import ServiceAccount
 from estimator.servers.karmada import KarmadaSettings
 from federation.codec.ranges import is_cluster_name
 from federation.model.errors import InvalidRequest, Violation
@@ -295,6 +296,7 @@ class RunSettings:
     insecure: bool = False
     dump: Path | None = None
     kubeconfig: Path | None = None
+    account: ServiceAccount | None = None
     report: Path | None = None
     node_set: NodeSet = NodeSet.SCHEDULABLE
     pool_budget: int = DEFAULT_BUDGET
@@ -314,10 +316,12 @@ class RunSettings:
         return tuple(map(str, self.endpoints))
 
 
-def run_settings(loaded: LoadedOptions, state_directory: Path) -> RunSettings:
+def run_settings(
+    loaded: LoadedOptions, state_directory: Path, account: ServiceAccount | None = None
+) -> RunSettings:
     """Settings out of the agent's options. Raises InvalidRequest with all that is wrong.
 
-    The credential file's default lies in ``state_directory``.
+    The credential file's default lies in ``state_directory``. ``account`` is the pod's.
     """
     violations = [*loaded.violations, *_violations(loaded)]
     if violations:
@@ -338,6 +342,7 @@ def run_settings(loaded: LoadedOptions, state_directory: Path) -> RunSettings:
         insecure=values["insecure"],
         dump=values["from"],
         kubeconfig=values["kubeconfig"],
+        account=account,
         report=values["report"],
         node_set=node_set,
         pool_budget=values["pool_budget"],

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from estimator.agent.stream import wait_until
 from estimator.attempts import patiently, together, unless_stopped
-from estimator.binder.binder import SCHEDULER_NAME, Binder
-from estimator.lease import Election
 from estimator.metrics import metrics_page
+from estimator.placement.incoming import SCHEDULER_NAME
 from estimator.scoring_config.reader import ScoringConfiguration, strategy_for
 from estimator.servers.extender import Extender
 from estimator.servers.health import HealthServer
@@ -32,7 +31,8 @@ from federation.runtime.backoff import uniform
 from federation.runtime.watched_files import FileWatch
 
 if TYPE_CHECKING:
-    from estimator.kube.writing import KubeWrites
+    from estimator.kube.client import KubeClient
+    from estimator.kube.writes import KubeWrites
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +95,7 @@ async def tell_health(listen: Address, source: ClusterSource, stopping: asyncio.
 
 async def serve_extender(
     settings: RunSettings,
+    client: KubeClient | None,
     extending: ExtenderSettings,
     configuration: ScoringConfiguration,
     source: ClusterSource,
@@ -106,7 +107,7 @@ async def serve_extender(
     from estimator.kube.incoming import read_incoming  # noqa: PLC0415 - see above
     from estimator.servers.extender_http import ExtenderServer  # noqa: PLC0415 - see above
 
-    binding, unbound = extender_writes(settings, extending)
+    binding, unbound = extender_writes(settings, client, extending)
     extender = Extender(
         nodes_of(source),
         partial(strategy_for, configuration),
@@ -133,8 +134,6 @@ async def serve_extender(
         await stopping.wait()
     finally:
         await server.stop()
-        if binding is not None:
-            binding.close()
 
 
 def extender_tls(extending: ExtenderSettings, files: FileWatch) -> ssl.SSLContext | None:
@@ -152,32 +151,38 @@ def extender_tls(extending: ExtenderSettings, files: FileWatch) -> ssl.SSLContex
 
 
 def extender_writes(
-    settings: RunSettings, extending: ExtenderSettings
+    settings: RunSettings, client: KubeClient | None, extending: ExtenderSettings
 ) -> tuple[KubeWrites | None, str]:
     """What binds for the extender; without it, why it does not."""
-    if settings.dump is not None:
+    if settings.dump is not None or client is None:
         return None, "this agent follows a file: there is no API server to bind at"
     if not extending.may_bind:
         return None, (
             "binding is open to callers that show a certificate, or on a loopback address: "
             "see --extender-client-ca"
         )
-    return kube_writes(settings), ""
+    return kube_writes(settings, client), ""
 
 
 async def bind_pods(
     settings: RunSettings,
+    client: KubeClient | None,
     configuration: ScoringConfiguration,
     source: ClusterSource,
     stopping: asyncio.Event,
 ) -> None:
     """Get ready, and then bind pods until told to stop."""
-    from estimator.kube.incoming import PendingPods  # noqa: PLC0415 - see above
+    from estimator.binder.binder import Binder  # noqa: PLC0415 - see above
+    from estimator.kube.incoming import incoming_pods  # noqa: PLC0415 - see above
+    from estimator.kube.informer import Informer, Receiver  # noqa: PLC0415 - see above
+    from estimator.kube.lease import Election  # noqa: PLC0415 - see above
 
+    if client is None:
+        raise PreconditionFailed("a binder needs a live cluster, not a file")
     strategy = strategy_for(configuration, SCHEDULER_NAME)
     if await unless_stopped(may_place(source, "binder"), stopping) is None:
         return
-    writes = kube_writes(settings)
+    writes = kube_writes(settings, client)
     binder = Binder(
         nodes_of(source),
         writes,
@@ -186,11 +191,10 @@ async def bind_pods(
         clock=settings.clock,
         monotonic=settings.monotonic,
     )
-    pods = PendingPods(settings.kubeconfig, SCHEDULER_NAME, binder, uniform=uniform)
-    try:
-        await unless_stopped(together([pods.follow(), binder.run()]), stopping)
-    finally:
-        writes.close()
+    # The nodes' informer notes when the API server is out of reach.
+    receiver = Receiver(replace=binder.replace_pods, put=binder.put_pod, remove=binder.remove_pod)
+    informer = Informer(client, incoming_pods(SCHEDULER_NAME), receiver, uniform)
+    await unless_stopped(together([informer.run(), binder.run()]), stopping)
 
 
 async def is_ready(source: ClusterSource) -> bool:
@@ -217,11 +221,11 @@ async def may_place(source: ClusterSource, placer: str) -> bool:
     return True
 
 
-def kube_writes(settings: RunSettings) -> KubeWrites:
-    from estimator.kube.writing import KubeWrites  # noqa: PLC0415 - see above
+def kube_writes(settings: RunSettings, client: KubeClient) -> KubeWrites:
+    from estimator.kube.writes import KubeWrites  # noqa: PLC0415 - see above
 
     namespace = settings.scoring.binder_namespace
-    return KubeWrites(settings.kubeconfig, namespace=namespace, clock=settings.clock)
+    return KubeWrites(client, namespace=namespace, clock=settings.clock)
 
 
 def nodes_of(source: ClusterSource) -> WatchedCluster:

@@ -11,13 +11,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from estimator.binder.binder import SCHEDULER_NAME, Binder
+from estimator.binder.binder import Binder
 from estimator.binpack.strategy import Strategy
 from estimator.estimation.capacity import NodeSet
-from estimator.kube.incoming import PendingPods
-from estimator.kube.writing import KubeWrites
-from estimator.lease import Election
-from estimator.live import LiveCluster
+from estimator.kube.client import KubeClient
+from estimator.kube.incoming import incoming_pods
+from estimator.kube.informer import Informer, Receiver
+from estimator.kube.lease import Election
+from estimator.kube.writes import KubeWrites
+from estimator.live import LiveSource
+from estimator.placement.incoming import SCHEDULER_NAME
 from estimator.placement.place import MOST_ALLOCATED
 from lab.kubeapi.documents import namespace, pod
 from lab.kubeapi.resources import EVENTS, PODS, Document
@@ -57,14 +60,15 @@ def in_gang(document: Document, group: str, minimum: int) -> Document:
 @asynccontextmanager
 async def binder_at(
     kubeconfig: Path, identity: str = "one", strategy: Strategy = MOST_ALLOCATED
-) -> AsyncIterator[LiveCluster]:
+) -> AsyncIterator[LiveSource]:
     """A binder that works on this server until the block ends, and the cluster it sees."""
 
     def uniform(_: float) -> float:
         return 0.0
 
-    live = LiveCluster(kubeconfig, NodeSet.SCHEDULABLE, clock=time.time, uniform=uniform)
-    writes = KubeWrites(kubeconfig, namespace="fedsched", clock=time.time)
+    client = KubeClient(kubeconfig)
+    live = LiveSource(client, NodeSet.SCHEDULABLE, clock=time.time, uniform=uniform)
+    writes = KubeWrites(client, namespace="fedsched", clock=time.time)
     binder = Binder(
         live.member,
         writes,
@@ -73,17 +77,18 @@ async def binder_at(
         clock=time.time,
         monotonic=time.monotonic,
     )
-    pods = PendingPods(kubeconfig, SCHEDULER_NAME, binder, uniform=uniform)
+    receiver = Receiver(replace=binder.replace_pods, put=binder.put_pod, remove=binder.remove_pod)
+    pods = Informer(client, incoming_pods(SCHEDULER_NAME), receiver, uniform)
     following = asyncio.create_task(live.follow())
     await live.synced.wait()
-    tasks = [asyncio.create_task(work) for work in (pods.follow(), binder.run())]
+    tasks = [asyncio.create_task(work) for work in (pods.run(), binder.run())]
     try:
         yield live
     finally:
         for task in (*tasks, following):
             task.cancel()
         await asyncio.gather(*tasks, following, return_exceptions=True)
-        writes.close()
+        await client.close()
 
 
 async def until(server: KubeApiServer, holds: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from estimator import lease
+from estimator.kube import lease
 from federation.bridge.app import BridgeSettings, run
 from federation.bridge.objects import APPLIED_PLACEMENT
 from federation.client import Target

@@ -1,22 +1,21 @@
-"""A watcher of pods in its thread, and what it tells of.
+"""An informer of pods, and what its receiver takes.
 
-Must not judge what is told.
+Must not judge what is taken.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from estimator.kube.client import connect, lister
+from estimator.kube.client import KubeClient
+from estimator.kube.decoding import Watched
+from estimator.kube.informer import DEFAULT_PATIENCE, Informer, Patience, Receiver
 from estimator.kube.objects import RawPod
-from estimator.kube.reading import DEFAULT_PATIENCE, ObjectChange, Patience, Watched
 from estimator.kube.translate import pod_from_raw
-from estimator.kube.watch import Watcher
 from estimator.live import NOT_FAILED
 from estimator.nodes import Pod
 from estimator.sight import Loss
@@ -24,43 +23,43 @@ from lab.kubeapi.server import KubeApiServer
 from lab.patience import PATIENCE_SECONDS
 
 WAIT_SECONDS = PATIENCE_SECONDS
+PODS = Watched(
+    name="pods",
+    path="/api/v1/pods",
+    raw=RawPod,
+    translate=pod_from_raw,
+    field_selector=NOT_FAILED,
+)
 
 
 class Seen:
-    """Takes what a watcher sees, in the order it sees it."""
+    """Takes what an informer sees, in the order it sees it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self.losses: list[tuple[Loss, bool]] = []
+        # Raised instead of taking lists, the last one first.
+        self.failures: list[Exception] = []
         self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self.receiver: Receiver[Pod] = Receiver(
+            replace=self._replace,
+            put=lambda pod: self._put("put", (pod.name, pod.node)),
+            remove=lambda pod: self._put("remove", pod.name),
+            on_loss=self._on_loss,
+            on_skip=lambda objects: self._put("skip", objects),
+        )
 
-    def replace(self, values: list[Pod]) -> None:
-        self._put("replace", [value.name for value in values])
+    def _replace(self, pods: list[Pod]) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        self._put("replace", [pod.name for pod in pods])
 
-    def apply(self, changes: list[ObjectChange[Pod]]) -> None:
-        for change in changes:
-            if change.value is None:
-                continue
-            if change.is_removal:
-                self._put("remove", change.value.name)
-            else:
-                self._put("put", (change.value.name, change.value.node))
+    def _on_loss(self, loss: Loss | None, is_forbidden: bool) -> None:
+        if loss is not None:
+            self.losses.append((loss, is_forbidden))
+        self._put("contact", "made" if loss is None else "lost")
 
-    def reach(self, version: str) -> None:
-        """Versions are looked at elsewhere."""
-
-    def find(self) -> None:
-        self._put("contact", "made")
-
-    def lose(self, loss: Loss, *, forbidden: bool) -> None:
-        self.losses.append((loss, forbidden))
-        self._put("contact", "lost")
-
-    def skip(self, objects: int) -> None:
-        self._put("skip", objects)
-
-    def _put(self, kind: str, what: object) -> None:
-        self._loop.call_soon_threadsafe(self._events.put_nowait, (kind, what))
+    def _put(self, kind: str, content: object) -> None:
+        self._events.put_nowait((kind, content))
 
     async def next(self, *, contact: bool = False, skip: bool = False) -> tuple[str, Any]:
         """The next thing seen; whether there is contact, and what is skipped, when asked for."""
@@ -82,22 +81,13 @@ async def following(
     uniform: Callable[[float], float] = lambda _ceiling: 0.0,
     patience: Patience = DEFAULT_PATIENCE,
 ) -> AsyncIterator[Seen]:
-    """A watcher of pods in its thread that tries again at once."""
-    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    """An informer of pods that tries again at once."""
     seen = Seen()
-    watched = Watched(
-        name="pods",
-        method=lambda: lister(connect(kubeconfig), "/api/v1/pods"),
-        raw=RawPod,
-        translate=pod_from_raw,
-        field_selector=NOT_FAILED,
-    )
-    watcher = Watcher(watched, seen, uniform, patience)
-    thread = threading.Thread(target=watcher.run)
-    thread.start()
-    try:
+    async with (
+        KubeClient(server.kubeconfig(tmp_path / "kubeconfig")) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
+        informer = Informer(client, PODS, seen.receiver, uniform, patience)
+        running = tasks.create_task(informer.run())
         yield seen
-    finally:
-        watcher.stop()
-        await asyncio.to_thread(thread.join, 10)
-        assert not thread.is_alive()
+        running.cancel()

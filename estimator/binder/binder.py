@@ -13,9 +13,9 @@ from typing import Final, Protocol
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
 from estimator.binder.queue import SchedulingQueue
 from estimator.binpack.strategy import Strategy
-from estimator.lease import Election, Lease, LeaseCandidate
+from estimator.kube.lease import Election, Lease, LeaseCandidate
 from estimator.nodes import Pod, PodState
-from estimator.placement.incoming import IncomingPod, PodEvent
+from estimator.placement.incoming import SCHEDULER_NAME, IncomingPod, PodEvent
 from estimator.placement.judgement import Judgement, Positions
 from estimator.snapshot import Snapshot
 from estimator.watched_cluster import WatchedCluster
@@ -82,7 +82,6 @@ class Telling:
                 logger.warning("event of pod %s not written: %s", event.pod.uid, error.message)
 
 
-SCHEDULER_NAME: Final = "fedsched-binpack"
 MAX_BINDING: Final = 32
 # Nobody says when the picture changes; it is looked at this often while pods wait for that.
 LOOK_SECONDS: Final = 0.5

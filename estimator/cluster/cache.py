@@ -7,7 +7,7 @@ not read Kubernetes, keep time, or be shared between threads: everything happens
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,6 +25,8 @@ _Column: TypeAlias = "array[int] | list[int]"
 _BYTES: Final = 8
 # So many more than twice the places there were may be taken before they are worth arranging.
 _SPARE_PLACES: Final = 1_024
+# Pods that are taken at once, some milliseconds long.
+_SLICE_PODS: Final = 500
 
 
 class NodeLoads:
@@ -301,12 +303,19 @@ class ClusterCache:
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """Make these the pods; what was not listed is gone."""
+        for _ in self.replacing_pods(pods):
+            pass
+
+    def replacing_pods(self, pods: Iterable[Pod]) -> Iterator[None]:
+        """Make these the pods, and yield after each slice: there may be a hundred thousand."""
         listed = {pod.uid: pod for pod in pods}
         # The list may be older than what a binder's watch has shown.
         for uid in self._pods.keys() - listed.keys() - self._unshown:
             self.remove_pod(uid)
-        for pod in listed.values():
+        for number, pod in enumerate(listed.values()):
             self.put_pod(pod)
+            if number % _SLICE_PODS == _SLICE_PODS - 1:
+                yield
 
     def snapshot(self) -> Snapshot:
         """The cluster now, nodes by name. The same object until something changes."""

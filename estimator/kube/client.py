@@ -1,26 +1,25 @@
-"""The API server as the agent reaches it: credentials, requests, and errors as the error tree.
+"""Requests to one API server over one session, and its errors as the error tree.
 
-Must not use the official client's models: answers are taken as bytes.
+Must not read answers with the official client's models: they are bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, Self, TypeVar
+from urllib.parse import quote, urlencode
 
-import urllib3
-from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
-from kubernetes.config import incluster_config
-from kubernetes.config.config_exception import ConfigException
-from yaml import YAMLError
+import aiohttp
+import msgspec
+from yarl import URL
 
+from estimator.kube.access import Access, ServiceAccount, access_files, load_access
 from estimator.kube.objects import Kinded, Status, VersionInfo
 from estimator.unreadable import UNREADABLE
 from federation.model.errors import (
@@ -31,240 +30,314 @@ from federation.model.errors import (
     PreconditionFailed,
     Unavailable,
 )
-from federation.runtime.tokens import checked_token
 from federation.runtime.typed_values import from_json
+from federation.runtime.watched_files import FileWatch
 
-REQUEST_TIMEOUT_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 5.0
+READ_SECONDS: Final = 10.0
+# A whole call, its body included.
+CALL_SECONDS: Final = 30.0
+# Credentials that end are loaded again so long before.
+RENEWAL_SECONDS: Final = 60.0
+MAX_RETRY_AFTER_SECONDS: Final = 60.0
+READ_BUFFER_BYTES: Final = 131_072
 JSON: Final = "application/json"
-BEARER: Final = "BearerToken"
-# The loader takes for granted that the file is whole, and of the right shape.
-MISSHAPEN: Final = (ValueError, TypeError, LookupError, AttributeError)
 
 Content = TypeVar("Content")
 
 
-def connect(kubeconfig: Path | None) -> client.ApiClient:
-    """A client with credentials as they are now; dial again when they were refused.
+class ReadTimedOut(Unavailable):
+    """The API server said nothing for too long."""
 
-    Without ``kubeconfig``: the service account where there is one, else the user's own file.
-    Raises PreconditionFailed when there is no usable configuration.
+
+class Forbidden(PreconditionFailed):
+    """The API server does not allow this to its caller, or a webhook refuses it."""
+
+
+class Refusal(Exception):
+    """An answer with an error status. ``request`` raises it as an error of the tree."""
+
+    def __init__(self, status: int, body: Status, retry_after: str) -> None:
+        super().__init__(f"the API server answers {status}: {body.message}")
+        self.status = status
+        self._reason = body.reason
+        seconds = float(retry_after) if retry_after.isdigit() else 1.0
+        self.retry_after_seconds = min(seconds, MAX_RETRY_AFTER_SECONDS)
+
+    def as_error(self) -> FederationError:
+        text = str(self)
+        match self.status:
+            case HTTPStatus.UNAUTHORIZED:
+                return PermissionRefused(text)
+            case HTTPStatus.FORBIDDEN:
+                return Forbidden(text, reason=self._reason or None)
+            case HTTPStatus.NOT_FOUND:
+                return NotFound(text)
+            case HTTPStatus.CONFLICT:
+                return Conflict(text)
+            case HTTPStatus.TOO_MANY_REQUESTS:
+                return Unavailable(text)
+            case status if 400 <= status < 500:
+                return PreconditionFailed(text, reason=self._reason or None)
+        return Unavailable(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A request without its address and credentials."""
+
+    verb: str
+    path: str
+    query: Mapping[str, object]
+    headers: Mapping[str, str]
+    patience: aiohttp.ClientTimeout
+    content: bytes | None = None
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A session by some access, and how many of its answers are being read."""
+
+    access: Access
+    session: aiohttp.ClientSession
+    uses: int = 0
+
+
+class KubeClient:
+    """An API server. Belongs to one event loop, on which it is closed.
+
+    Without ``kubeconfig`` it is reached by the service account, else by the user's kubeconfig.
+    Credentials are loaded with the first request, and again once they are refused or about to end.
     """
-    configuration = client.Configuration()
-    try:
-        where = _configure(configuration, kubeconfig)
-    except (ConfigException, YAMLError, OSError, *MISSHAPEN) as error:
-        source = kubeconfig or "a service account or the user's kubeconfig"
-        raise PreconditionFailed(f"no access to Kubernetes by {source}: {error}") from error
-    _check_token(configuration, where)
-    # urllib3 would sleep through 429s on its own; backing off is ours, and visible.
-    configuration.retries = False
-    return client.ApiClient(configuration)
 
+    def __init__(
+        self, kubeconfig: Path | None = None, account: ServiceAccount | None = None
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._account = account
+        self._current: _Connection | None = None
+        self._is_outdated = False
+        self._loading = asyncio.Lock()
+        # The server's clock, as its newest answer said it; "" where it did not.
+        self.server_date = ""
 
-def _configure(configuration: client.Configuration, kubeconfig: Path | None) -> str:
-    """Load the credentials, and return where they are, as people call it."""
-    load_file: Any = config.load_kube_config
-    load_service_account: Any = config.load_incluster_config
-    if kubeconfig is not None:
-        load_file(str(kubeconfig), client_configuration=configuration)
-        return f"kubeconfig {kubeconfig} (or the tokenFile that it names)"
-    try:
-        load_service_account(client_configuration=configuration)
-    except ConfigException:
-        load_file(client_configuration=configuration)
-        return "the user's kubeconfig (or the tokenFile that it names)"
-    return f"the service account's token file {incluster_config.SERVICE_TOKEN_FILENAME}"
+    async def __aenter__(self) -> Self:
+        return self
 
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
-def _check_token(configuration: client.Configuration, where: str) -> None:
-    """Check the bearer token, now and whenever the client reads it again.
+    async def close(self) -> None:
+        """End all that is open."""
+        connection, self._current = self._current, None
+        if connection is not None:
+            await connection.session.close()
 
-    An HTTP library shows a header that it refuses, and so the token. Raises PreconditionFailed.
-    """
-    untyped: Any = configuration
-    token, read_again = untyped.api_key.get(BEARER), untyped.refresh_api_key_hook
-    if token is not None:
-        scheme, _, credential = token.partition(" ")
-        untyped.api_key[BEARER] = f"{scheme} {checked_token(credential, where)}"
-    if read_again is None:
-        return
+    def renew(self) -> None:
+        """Load the credentials again for the next request."""
+        self._is_outdated = True
 
-    def checked_again(_: client.Configuration) -> None:
-        read_again(configuration)
-        # The client has put its own hook in the place of this one.
-        _check_token(configuration, where)
+    def watch_files(self, files: FileWatch) -> None:
+        """Load the credentials again once one of their files has changed."""
 
-    untyped.refresh_api_key_hook = checked_again
+        async def changed() -> None:
+            self.renew()
 
+        if paths := access_files(self._kubeconfig, self._account):
+            files.watch("access to Kubernetes", paths, lambda: None, changed)
 
-def request(
-    api: client.ApiClient,
-    verb: str,
-    path: str,
-    *,
-    timeout: float | tuple[float, float],
-    names: Mapping[str, str] | None = None,
-    query: Mapping[str, object] | None = None,
-    body: object = None,
-    content_type: str = JSON,
-    accept: str = JSON,
-) -> Any:
-    """The answer, not read yet. ``names`` fill the path's places; a ``query`` of None is left out.
+    async def check(self) -> None:
+        """Raises PreconditionFailed where there is no usable configuration."""
+        await self._connected()
 
-    Not by the client's typed methods: loading these and their models costs as much CPU as reading
-    20,000 pods. Raises the client's ApiException, urllib3's HTTPError, and OSError.
-    """
-    headers = {"Accept": accept}
-    if body is not None:
-        headers["Content-Type"] = content_type
-    untyped: Any = api
-    prepared = untyped.param_serialize(
-        verb,
-        path,
-        path_params=dict(names or {}),
-        query_params=[(key, value) for key, value in (query or {}).items() if value is not None],
-        header_params=headers,
-        body=body,
-        auth_settings=[BEARER],
-    )
-    answer = untyped.call_api(*prepared, _request_timeout=timeout)
-    if not 200 <= answer.status <= 299:
-        answer.read()
-        raise ApiException(http_resp=answer)
-    return answer.response
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+        names: Mapping[str, str] | None = None,
+        query: Mapping[str, object] | None = None,
+    ) -> bytes:
+        """Return the body of the answer. ``names`` fill the places of the path.
 
+        Refused credentials are loaded again, once. Raises NotFound, Conflict, PermissionRefused,
+        PreconditionFailed and Unavailable.
+        """
+        places = {place: quote(name, safe="") for place, name in (names or {}).items()}
+        headers = {"Accept": accept}
+        content = None
+        if body is not None:
+            headers["Content-Type"] = content_type
+            content = msgspec.json.encode(body)
+        request = _Request(
+            verb=verb,
+            path=path.format_map(places),
+            query=query or {},
+            headers=headers,
+            patience=aiohttp.ClientTimeout(
+                total=CALL_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
+            ),
+            content=content,
+        )
+        for is_last in (False, True):
+            try:
+                async with self._send(request) as response:
+                    return await response.read()
+            except Refusal as refusal:
+                if is_last or refusal.status != HTTPStatus.UNAUTHORIZED:
+                    raise refusal.as_error() from refusal
+        raise AssertionError("the last try returns or raises")
 
-def lister(api: client.ApiClient, path: str) -> Callable[..., Any]:
-    """A method that lists and watches what is at ``path``: keywords are the query's keys."""
+    @asynccontextmanager
+    async def open(
+        self, path: str, query: Mapping[str, object], *, connect_seconds: float, read_seconds: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Give an answer that is read piece by piece. Raises Refusal and Unavailable.
 
-    def ask(*, timeout: tuple[float, float], **query: object) -> Any:
-        return request(api, "GET", path, query=query, timeout=timeout)
+        ``read_seconds`` is how long each piece may take.
+        """
+        request = _Request(
+            verb="GET",
+            path=path,
+            query=query,
+            headers={"Accept": JSON},
+            patience=aiohttp.ClientTimeout(sock_connect=connect_seconds, sock_read=read_seconds),
+        )
+        async with self._send(request) as response:
+            yield response
 
-    return ask
+    @asynccontextmanager
+    async def _send(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        connection = await self._connected()
+        access = connection.access
+        headers = dict(request.headers)
+        if access.authorization:
+            headers["Authorization"] = access.authorization
+        pairs = [(key, value) for key, value in request.query.items() if value is not None]
+        url = f"{access.url}{request.path}?{urlencode(pairs)}".rstrip("?")
+        connection.uses += 1
+        try:
+            async with connection.session.request(
+                request.verb,
+                URL(url, encoded=True),
+                data=request.content,
+                headers=headers,
+                timeout=request.patience,
+                allow_redirects=False,
+                proxy=access.proxy,
+                proxy_headers=access.proxy_headers,
+                server_hostname=access.server_name,
+            ) as response:
+                self.server_date = response.headers.get("Date", "")
+                if not 200 <= response.status <= 299:
+                    raise await _refusal(response)
+                yield response
+        except Refusal as refusal:
+            if refusal.status == HTTPStatus.UNAUTHORIZED:
+                self._outdate(connection)
+            raise
+        except aiohttp.SocketTimeoutError as error:
+            self._outdate(connection)
+            raise ReadTimedOut(f"the API server cannot be reached: {error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            # The certificates of a kubeconfig may be others by now.
+            self._outdate(connection)
+            raise Unavailable(f"the API server cannot be reached: {_text(error)}") from error
+        finally:
+            connection.uses -= 1
+            if connection is not self._current and not connection.uses:
+                await connection.session.close()
 
+    def _outdate(self, connection: _Connection) -> None:
+        """Load credentials again, unless newer ones are in use by now."""
+        if self._current is connection:
+            self._is_outdated = True
 
-def cluster_facts(api: client.ApiClient) -> tuple[str, str]:
-    """The kube-system namespace's uid and the server's version. Blocks.
+    async def _connected(self) -> _Connection:
+        if (connection := self._usable()) is not None:
+            return connection
+        async with self._loading:
+            if (connection := self._usable()) is not None:
+                return connection
+            self._is_outdated = False
+            try:
+                access = await asyncio.to_thread(load_access, self._kubeconfig, self._account)
+            except BaseException:
+                self._is_outdated = True
+                raise
+            return await self._take(access)
 
-    Empty where the agent may not read it, or the server has none: only joining needs the uid.
-    Raises Unavailable when the server cannot be reached, PreconditionFailed when it refuses the
-    credentials.
-    """
-    namespace = _readable(api, "/api/v1/namespaces/kube-system")
-    version = _readable(api, "/version/")
-    uid = decoded(namespace, Kinded).metadata.uid if namespace is not None else None
-    return uid or "", decoded(version, VersionInfo).git_version if version is not None else ""
+    def _usable(self) -> _Connection | None:
+        connection = self._current
+        if connection is None or self._is_outdated:
+            return None
+        ends_at = connection.access.expires_at
+        if ends_at is not None and time.time() >= ends_at - RENEWAL_SECONDS:
+            return None
+        return connection
+
+    async def _take(self, access: Access) -> _Connection:
+        """Use this access; open connections go on where they serve it, too."""
+        former = self._current
+        if former is not None and former.access.identity == access.identity:
+            former.access = access
+            return former
+        connector = aiohttp.TCPConnector(limit=0, ssl=access.tls or True)
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Unpacking would cost more CPU than the network.
+            headers={"Accept-Encoding": "identity", "User-Agent": "fedsched"},
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+        self._current = _Connection(access, session)
+        if former is not None and not former.uses:
+            await former.session.close()
+        return self._current
+
+    async def cluster_facts(self) -> tuple[str, str]:
+        """Return the kube-system namespace's uid and the server's version.
+
+        Empty where the agent may not read it, or the server has none: only joining needs the uid.
+        Raises PreconditionFailed where it is refused, and Unavailable.
+        """
+        namespace = await self._readable("/api/v1/namespaces/kube-system")
+        version = await self._readable("/version/")
+        uid = decoded(namespace, Kinded).metadata.uid if namespace is not None else None
+        return uid or "", decoded(version, VersionInfo).git_version if version is not None else ""
+
+    async def _readable(self, path: str) -> bytes | None:
+        """Return the object; None if there is none or the agent may not read it."""
+        try:
+            return await self.request("GET", path)
+        except (NotFound, Forbidden):
+            return None
+        except PermissionRefused as error:
+            hint = "the agent needs to list and watch nodes and pods"
+            raise PreconditionFailed(f"{error.message}: {hint}") from error
 
 
 def decoded(content: bytes, kind: type[Content]) -> Content:
-    """What an API server answered. Raises Unavailable for what none answers, as a proxy's page."""
+    """Return the answer of an API server. Raises Unavailable for a proxy's page, for example."""
     try:
         return from_json(content, kind)
     except UNREADABLE as error:
         raise Unavailable(f"the API server's answer cannot be read: {error}") from error
 
 
-def _readable(api: client.ApiClient, path: str) -> bytes | None:
-    """Return the object; None if there is none or the agent may not read it."""
+async def _refusal(response: aiohttp.ClientResponse) -> Refusal:
+    """Return the refusal in the server's words; proxies answer with something else."""
     try:
-        content: bytes = request(api, "GET", path, timeout=REQUEST_TIMEOUT_SECONDS).data
-    except ApiException as error:
-        if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-            return None
-        answer = f"the API server answers {error.status} {error.reason}"
-        if error.status and 400 <= error.status < 500 and error.status != 429:
-            hint = "the agent needs to list and watch nodes and pods"
-            raise PreconditionFailed(f"{answer}: {hint}") from error
-        raise Unavailable(answer) from error
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unavailable(f"the API server cannot be reached: {error}") from error
-    return content
+        body = from_json(await response.read(), Status)
+    except UNREADABLE:
+        body = Status()
+    if not body.message:
+        body = Status(message=response.reason or "", reason=body.reason, code=body.code)
+    return Refusal(response.status, body, response.headers.get("Retry-After", ""))
 
 
-THREADS: Final = 8
-TIMEOUT_SECONDS: Final = (5.0, 10.0)
-
-Answer = TypeVar("Answer")
-
-
-class KubeCalls:
-    """Calls to the API server of one kubeconfig. They block; ``in_thread`` runs them beside the
-    loop.
-
-    They raise NotFound, Conflict, PermissionRefused, PreconditionFailed and Unavailable.
-    """
-
-    def __init__(self, kubeconfig: Path | None, *, threads: int = THREADS) -> None:
-        self._kubeconfig = kubeconfig
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="kube-calls")
-        self._connecting = threading.Lock()
-        self._api: client.ApiClient | None = None
-
-    def close(self) -> None:
-        """Take no more work; what runs ends by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def reconnect(self) -> None:
-        """Take credentials as they are now for the next calls."""
-        with self._connecting:
-            self._api = None
-
-    async def in_thread(self, work: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    def call(
-        self, verb: str, path: str, body: object = None, *, content_type: str = JSON, **names: str
-    ) -> bytes:
-        """The body of the answer; once more with fresh credentials when they were refused."""
-        prepared = partial(
-            _answer, verb=verb, path=path, names=names, body=body, content_type=content_type
-        )
-        used = self._connected()
-        try:
-            return prepared(used)
-        except PermissionRefused:
-            with self._connecting:
-                if self._api is used:
-                    self._api = None
-            return prepared(self._connected())
-
-    def _connected(self) -> client.ApiClient:
-        with self._connecting:
-            if self._api is None:
-                self._api = connect(self._kubeconfig)
-            return self._api
-
-
-def _answer(api: client.ApiClient, **asked: Any) -> bytes:
-    try:
-        content: bytes = request(api, timeout=TIMEOUT_SECONDS, **asked).data
-    except ApiException as error:
-        raise _refusal(error) from error
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unavailable(f"the API server cannot be reached: {error}") from error
-    return content
-
-
-def _refusal(error: ApiException) -> FederationError:
-    status = _status(error)
-    text = f"the API server answers {error.status}: {status.message}"
-    match error.status:
-        case 401:
-            return PermissionRefused(text)
-        case 404:
-            return NotFound(text)
-        case 409:
-            return Conflict(text)
-        case 429:
-            return Unavailable(text)
-        case code if code and 400 <= code < 500:
-            return PreconditionFailed(text, reason=status.reason or None)
-    return Unavailable(text)
-
-
-def _status(error: ApiException) -> Status:
-    """Return the message of the server; proxies answer with something else."""
-    try:
-        return from_json(error.body or b"", Status)
-    except (*UNREADABLE, TypeError):
-        return Status(message=str(error.reason))
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -6,18 +6,12 @@ Must not judge what an API is good for. Subresources are no APIs of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
-import urllib3
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
-
-from estimator.kube.client import JSON, connect, decoded, request
+from estimator.kube.client import JSON, KubeClient, decoded
 from estimator.kube.objects import RawObject
-from federation.model.errors import Unavailable
+from federation.model.errors import FederationError
 
-TIMEOUT_SECONDS: Final = 10.0
 AGGREGATED: Final = "APIGroupDiscoveryList"
 ACCEPT: Final = ",".join(
     (
@@ -28,6 +22,9 @@ ACCEPT: Final = ",".join(
         JSON,
     )
 )
+
+
+_Answer = TypeVar("_Answer")
 
 
 class _Kind(RawObject, frozen=True):
@@ -79,61 +76,47 @@ class _ResourceList(RawObject, frozen=True):
     resources: list[_Resource] | None = None
 
 
-def served_apis(kubeconfig: Path | None) -> frozenset[tuple[str, str]]:
-    """(groupVersion, kind) pairs. Blocks.
+async def served_apis(client: KubeClient) -> frozenset[tuple[str, str]]:
+    """Return (groupVersion, kind) pairs.
 
-    A group whose server does not answer is left out. Raises Unavailable when the API server
-    itself cannot tell, and PreconditionFailed without access to one.
+    A group whose server does not answer is left out. Raises as requests do.
     """
-    api = connect(kubeconfig)
-    return frozenset((*_core(api), *_groups(api)))
-
-
-def _core(api: client.ApiClient) -> Iterator[tuple[str, str]]:
-    answer = _read(_Discovery, api, "/api/")
-    if answer.kind == AGGREGATED:
-        yield from _aggregated(answer)
+    core = await _read(_Discovery, client, "/api/")
+    if core.kind == AGGREGATED:
+        pairs = set(_aggregated(core))
     else:
-        yield from _listed(api, "/api/v1/")
-
-
-def _groups(api: client.ApiClient) -> Iterator[tuple[str, str]]:
-    answer = _read(_Discovery, api, "/apis/")
-    if answer.kind == AGGREGATED:
-        yield from _aggregated(answer)
-        return
-    for group in answer.groups or ():
-        for each in group.versions:
+        pairs = set(await _listed(client, "/api/v1/"))
+    groups = await _read(_Discovery, client, "/apis/")
+    if groups.kind == AGGREGATED:
+        return frozenset(pairs.union(_aggregated(groups)))
+    for group in groups.groups or ():
+        for entry in group.versions:
+            names = {"group": group.name, "version": entry.version}
             try:
-                yield from _listed(
-                    api, "/apis/{group}/{version}", group=group.name, version=each.version
-                )
-            except Unavailable:
+                pairs.update(await _listed(client, "/apis/{group}/{version}", **names))
+            except FederationError:
                 continue  # An aggregated API server that is down takes only its own group along.
+    return frozenset(pairs)
 
 
 def _aggregated(answer: _Discovery) -> Iterator[tuple[str, str]]:
     for group in answer.items or ():
-        for each in group.versions or ():
+        for entry in group.versions or ():
             name = group.metadata.name
-            group_version = f"{name}/{each.version}" if name else each.version
-            for resource in each.resources or ():
+            group_version = f"{name}/{entry.version}" if name else entry.version
+            for resource in entry.resources or ():
                 if resource.response_kind is not None and resource.response_kind.kind:
                     yield group_version, resource.response_kind.kind
 
 
-def _listed(api: client.ApiClient, path: str, **names: str) -> Iterator[tuple[str, str]]:
-    answer = _read(_ResourceList, api, path, **names)
-    for resource in answer.resources or ():
-        if "/" not in resource.name:
-            yield answer.group_version, resource.kind
+async def _listed(client: KubeClient, path: str, **names: str) -> list[tuple[str, str]]:
+    answer = await _read(_ResourceList, client, path, **names)
+    return [
+        (answer.group_version, resource.kind)
+        for resource in answer.resources or ()
+        if "/" not in resource.name
+    ]
 
 
-def _read(kind: type[Any], api: client.ApiClient, path: str, **names: str) -> Any:
-    try:
-        answer = request(api, "GET", path, names=names, timeout=TIMEOUT_SECONDS, accept=ACCEPT)
-        return decoded(answer.data, kind)
-    except ApiException as error:
-        raise Unavailable(f"the API server answers {error.status} {error.reason}") from error
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise Unavailable(f"the API server cannot be reached: {error}") from error
+async def _read(kind: type[_Answer], client: KubeClient, path: str, **names: str) -> _Answer:
+    return decoded(await client.request("GET", path, accept=ACCEPT, names=names), kind)

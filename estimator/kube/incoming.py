@@ -5,15 +5,13 @@ Pure. Must not judge: what cannot be judged from one node alone is only named.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from estimator.binpack.arrays import ReplicaRequest
-from estimator.kube.client import connect, lister
+from estimator.kube.decoding import Watched
 from estimator.kube.objects import (
     Affinity,
     Container,
@@ -24,7 +22,6 @@ from estimator.kube.objects import (
     RawStored,
     version_number,
 )
-from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.translate import (
     Untranslatable,
     belonging_of,
@@ -32,7 +29,6 @@ from estimator.kube.translate import (
     requirements,
     unix_seconds,
 )
-from estimator.kube.watch import LoopSink, Watcher, WatcherThreads
 from estimator.placement.incoming import IncomingPod
 from estimator.unreadable import UNREADABLE
 from federation.model.cluster import TaintEffect
@@ -202,48 +198,12 @@ def _held(raw: RawIncoming) -> str:
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-class PodAudience(Protocol):
-    """A receiver of objects. Called on the loop."""
-
-    def replace_pods(self, pods: list[IncomingPod]) -> None: ...
-
-    def put_pod(self, pod: IncomingPod) -> None: ...
-
-    def remove_pod(self, pod: IncomingPod) -> None: ...
-
-
-class PendingPods:
-    """Follows the pods whose ``schedulerName`` is ``scheduler_name``."""
-
-    def __init__(
-        self,
-        kubeconfig: Path | None,
-        scheduler_name: str,
-        audience: PodAudience,
-        *,
-        uniform: Callable[[float], float],
-        patience: Patience = DEFAULT_PATIENCE,
-    ) -> None:
-        self._audience = audience
-        self._uniform = uniform
-        self._patience = patience
-        self._watched = Watched(
-            name=f"pods of {scheduler_name}",
-            method=lambda: lister(connect(kubeconfig), "/api/v1/pods"),
-            raw=RawIncoming,
-            translate=incoming_from_raw,
-            field_selector=f"spec.schedulerName={scheduler_name},{NOT_ENDED}",
-        )
-
-    async def follow(self) -> None:
-        """Keep telling until cancelled."""
-        # The nodes' watch tells when the API server is out of reach.
-        sink: LoopSink[IncomingPod] = LoopSink(
-            name=self._watched.name,
-            loop=asyncio.get_running_loop(),
-            on_replace=self._audience.replace_pods,
-            on_put=self._audience.put_pod,
-            on_remove=self._audience.remove_pod,
-        )
-        watcher = Watcher(self._watched, sink, self._uniform, self._patience)
-        await WatcherThreads([watcher], self._uniform).run()
+def incoming_pods(scheduler_name: str) -> Watched[IncomingPod]:
+    """Return the pods whose ``schedulerName`` this is, to be followed."""
+    return Watched(
+        name=f"pods of {scheduler_name}",
+        path="/api/v1/pods",
+        raw=RawIncoming,
+        translate=incoming_from_raw,
+        field_selector=f"spec.schedulerName={scheduler_name},{NOT_ENDED}",
+    )

@@ -189,16 +189,6 @@ class RawPod(RawStored, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class NodeList(RawObject, frozen=True):
-    metadata: ListMetadata
-    items: list[RawNode]
-
-
-class PodList(RawObject, frozen=True):
-    metadata: ListMetadata
-    items: list[RawPod]
-
-
 class Status(RawObject, frozen=True):
     """What the API server says instead of an object when something went wrong."""
 

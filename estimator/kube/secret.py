@@ -7,33 +7,35 @@ from __future__ import annotations
 
 import base64
 import binascii
-from pathlib import Path
 from typing import Any, Final
 
-import urllib3
-from kubernetes.client.exceptions import ApiException
-
 from estimator.credential import SecretName
-from estimator.kube.client import REQUEST_TIMEOUT_SECONDS, connect, decoded, request
-from federation.model.errors import PreconditionFailed, Unavailable
+from estimator.kube.client import KubeClient, decoded
+from federation.model.errors import (
+    Conflict,
+    FederationError,
+    NotFound,
+    PreconditionFailed,
+    Unavailable,
+)
 
 KEY: Final = "credential.json"
 ATTEMPTS: Final = 3
-CONFLICT: Final = 409
+SECRET: Final = "/api/v1/namespaces/{namespace}/secrets/{name}"  # noqa: S105 - a path
 
 
 class CredentialSecret:
-    """Implements ``estimator.credential.CredentialStore`` by a Secret; blocks."""
+    """Implements ``estimator.credential.CredentialStore`` by a Secret."""
 
-    def __init__(self, secret: SecretName, kubeconfig: Path | None) -> None:
+    def __init__(self, secret: SecretName, client: KubeClient) -> None:
         self._secret = secret
-        self._kubeconfig = kubeconfig
+        self._client = client
 
     def __str__(self) -> str:
         return f"secret {self._secret}"
 
-    def read(self) -> bytes | None:
-        encoded = (self._get().get("data") or {}).get(KEY)
+    async def read(self) -> bytes | None:
+        encoded = ((await self._get()).get("data") or {}).get(KEY)
         if not encoded:
             return None
         try:
@@ -41,53 +43,38 @@ class CredentialSecret:
         except (binascii.Error, TypeError, ValueError) as error:
             raise PreconditionFailed(f"{self}, key {KEY}, is not base64: {error}") from error
 
-    def write(self, content: bytes) -> None:
+    async def write(self, content: bytes) -> None:
         encoded = base64.b64encode(content).decode("ascii")
         for attempt in range(1, ATTEMPTS + 1):
-            document = self._get()
+            document = await self._get()
             document["data"] = {**(document.get("data") or {}), KEY: encoded}
             try:
-                self._call("PUT", document)
-            except _Changed as error:
+                await self._call("PUT", document)
+            except Conflict as error:
                 # Somebody else wrote it since it was read: their keys are not ours to drop.
                 if attempt == ATTEMPTS:
                     raise Unavailable(f"{self} keeps being changed by others") from error
             else:
                 return
 
-    def _get(self) -> dict[str, Any]:
-        return decoded(self._call("GET"), dict[str, Any])
+    async def _get(self) -> dict[str, Any]:
+        return decoded(await self._call("GET"), dict[str, Any])
 
-    def _call(self, verb: str, body: object = None) -> bytes:
+    async def _call(self, verb: str, body: object = None) -> bytes:
+        """Raises Conflict, PreconditionFailed and Unavailable, all of which name the Secret."""
+        names = {"namespace": self._secret.namespace, "name": self._secret.name}
         try:
-            answer = request(
-                connect(self._kubeconfig),
-                verb,
-                "/api/v1/namespaces/{namespace}/secrets/{name}",
-                names={"namespace": self._secret.namespace, "name": self._secret.name},
-                body=body,
-                timeout=REQUEST_TIMEOUT_SECONDS,
-            )
-            content: bytes = answer.data
-        except ApiException as error:
-            raise self._refusal(error) from error
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unavailable(f"{self}: the API server cannot be reached: {error}") from error
-        return content
-
-    def _refusal(self, error: ApiException) -> Exception:
-        answer = f"{self}: the API server answers {error.status} {error.reason}"
-        if error.status == CONFLICT:
-            return _Changed(answer)
-        if error.status == 404:
-            return PreconditionFailed(
-                f"{answer}; make it: kubectl create secret generic {self._secret.name} "
-                f"-n {self._secret.namespace}"
-            )
-        if error.status and 400 <= error.status < 500 and error.status != 429:
-            return PreconditionFailed(f"{answer}; the agent needs to get and update it")
-        return Unavailable(answer)
-
-
-class _Changed(Exception):
-    """The Secret is not any more what was read."""
+            return await self._client.request(verb, SECRET, body, names=names)
+        except Conflict:
+            raise
+        except NotFound as error:
+            raise PreconditionFailed(
+                f"{self}: {error.message}; make it: kubectl create secret generic "
+                f"{self._secret.name} -n {self._secret.namespace}"
+            ) from error
+        except Unavailable as error:
+            raise Unavailable(f"{self}: {error.message}") from error
+        except FederationError as error:
+            raise PreconditionFailed(
+                f"{self}: {error.message}; the agent needs to get and update it"
+            ) from error

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from estimator.binpack.arrays import ReplicaRequest
 from federation.model.echoes import UNKNOWN_ORIGIN, PodOrigin
 from federation.model.resources import PODS
 from federation.model.workload import NodeClaim
+
+# The ``schedulerName`` of pods that the agent's own binder binds.
+SCHEDULER_NAME: Final = "fedsched-binpack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ not need.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -137,7 +138,7 @@ def bridge(
 async def _run_until_stopped(options: dict[str, Any]) -> None:
     from federation.bridge.app import run, settings_of  # noqa: PLC0415 - nearly all there is
 
-    settings = settings_of(**_with_scheduler(options, "fedsched"))
+    settings = settings_of(**_completed(options, "fedsched"))
     await run(settings, _stop_event(), _file_watch())
 
 
@@ -145,12 +146,17 @@ async def _compare_until_stopped(options: dict[str, Any], seconds: float, output
     from federation.bridge.agreement import print_agreement  # noqa: PLC0415 - not for --help
     from federation.bridge.app import compare, settings_of  # noqa: PLC0415 - nearly all there is
 
-    settings = settings_of(**_with_scheduler(options, "default-scheduler"))
+    settings = settings_of(**_completed(options, "default-scheduler"))
     print_agreement(await compare(settings, _stop_event(), seconds, _file_watch()), output)
 
 
-def _with_scheduler(options: dict[str, Any], scheduler: str) -> dict[str, Any]:
-    return {**options, "scheduler_name": options["scheduler_name"] or scheduler}
+def _completed(options: dict[str, Any], scheduler: str) -> dict[str, Any]:
+    """Return the options with the default scheduler, and with the pod's service account."""
+    from estimator.kube.access import service_account  # noqa: PLC0415 - not for --help
+
+    account = service_account(os.environ)
+    name = options["scheduler_name"] or scheduler
+    return {**options, "scheduler_name": name, "account": account}
 
 
 def _file_watch() -> FileWatch:

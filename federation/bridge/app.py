@@ -11,7 +11,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import grpc.aio
-import yaml
 
-from estimator.kube.client import KubeCalls, connect
-from estimator.kube.leases import KubeLease
-from estimator.lease import Election, LeaseCandidate
+from estimator.kube.access import ServiceAccount
+from estimator.kube.client import KubeClient
+from estimator.kube.informer import Receiver
+from estimator.kube.lease import Election, KubeLease, LeaseCandidate
 from federation.bridge.agreement import Agreement
 from federation.bridge.bindings import BridgedBindings
 from federation.bridge.clusters import BridgedClusters, ClusterChanges
 from federation.bridge.decisions import BindingDecisions
 from federation.bridge.metrics import BridgeState, Counts, served
-from federation.bridge.objects import KarmadaWatches, WatchTarget
+from federation.bridge.objects import KarmadaBinding, KarmadaWatches
 from federation.bridge.reported_cluster import AGENT_VERSION, Line
 from federation.bridge.shadow import Shadow
 from federation.bridge.writes import KarmadaWrites
@@ -41,20 +41,13 @@ from federation.runtime.watched_files import FileWatch
 
 LEASE_LOOK_SECONDS: Final = 0.5
 LOG_SECONDS: Final = 60.0
-# Patches travel side by side; more do not make an API server faster.
-MAX_PATCH_THREADS: Final = 8
-# Keys of a kubeconfig that name files, in its clusters and in its users.
-_FILE_KEYS: Final = {
-    "clusters": ("certificate-authority",),
-    "users": ("client-certificate", "client-key", "tokenFile"),
-}
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeSettings:
-    """``kubeconfig`` is of Karmada's API server, None for a service account.
+    """``kubeconfig`` is of Karmada's API server, None for the service ``account``.
 
     ``as_karmada`` answers as karmada-scheduler does where fedsched differs on purpose.
     ``failover`` has the control plane move replicas off lost clusters and off evicting taints; else
@@ -63,6 +56,7 @@ class BridgeSettings:
 
     target: Target
     kubeconfig: Path | None
+    account: ServiceAccount | None = None
     scheduler_name: str
     as_karmada: bool
     failover: bool = False
@@ -139,25 +133,19 @@ async def run(
     Raises Unavailable when the lease was lost, or the control plane is away at the start, and
     PreconditionFailed where there is no usable kubeconfig.
     """
-    connect(settings.kubeconfig)
-    calls = KubeCalls(settings.kubeconfig, threads=MAX_PATCH_THREADS)
-    # Events must not wait for the lease, nor the lease for them.
-    event_calls = KubeCalls(settings.kubeconfig, threads=1)
-    lease_calls = KubeCalls(settings.kubeconfig, threads=1)
-    all_calls = (calls, event_calls, lease_calls)
+    async with KubeClient(settings.kubeconfig, settings.account) as kube:
+        await kube.check()
+        await _run(settings, kube, stopping, file_watch or FileWatch())
+
+
+async def _run(
+    settings: BridgeSettings, kube: KubeClient, stopping: asyncio.Event, files: FileWatch
+) -> None:
     election = Election(f"{socket.gethostname()}_{uuid.uuid4()}")
-    lease = KubeLease(lease_calls, namespace=settings.lease_namespace, name=settings.lease_name)
+    lease = KubeLease(kube, namespace=settings.lease_namespace, name=settings.lease_name)
     candidate = LeaseCandidate(election, lease, clock=time.time, monotonic=time.monotonic)
     held, state = asyncio.Event(), BridgeState()
-    files = file_watch or FileWatch()
-
-    async def reconnect() -> None:
-        for kube_calls in all_calls:
-            kube_calls.reconnect()
-
-    if (kubeconfig := settings.kubeconfig) is not None:
-        paths = [kubeconfig, *_named_files(kubeconfig)]
-        files.watch("kubeconfig", paths, lambda: kubeconfig, reconnect)
+    kube.watch_files(files)
     reading = asyncio.create_task(files.keep_reading())
     standing = asyncio.create_task(candidate.stand(held.set))
     try:
@@ -165,13 +153,11 @@ async def run(
             await _until_first_ends(stopping.wait(), held.wait(), beside=standing)
             if not stopping.is_set():
                 logger.info("holding the lease %s", settings.lease_name)
-                bridging = _bridge(settings, (calls, event_calls), election, state, files)
+                bridging = _bridge(settings, kube, election, state, files)
                 await _until_first_ends(stopping.wait(), bridging, beside=standing)
     finally:
         await _cancel(standing, reading)
         await candidate.resign()
-        for kube_calls in all_calls:
-            kube_calls.close()
 
 
 async def compare(
@@ -184,20 +170,24 @@ async def compare(
 
     Raises PreconditionFailed where there is no usable kubeconfig, and what a call raises.
     """
-    connect(settings.kubeconfig)
     files = file_watch or FileWatch()
-    async with Client(settings.target) as client:
+    async with (
+        KubeClient(settings.kubeconfig, settings.account) as kube,
+        Client(settings.target) as client,
+    ):
+        await kube.check()
+        kube.watch_files(files)
         _renew(settings, files, client.renew)
         shadow = Shadow(client, scheduler=settings.scheduler_name, as_karmada=settings.as_karmada)
         watches = KarmadaWatches(
-            settings.kubeconfig,
-            clusters=WatchTarget(
+            kube,
+            clusters=Receiver(
                 replace=shadow.replace_clusters,
                 put=shadow.put_cluster,
                 remove=shadow.remove_cluster,
             ),
-            bindings=_shadow_target(shadow, "bindings"),
-            cluster_bindings=_shadow_target(shadow, "cluster bindings"),
+            bindings=_shadow_receiver(shadow, "bindings"),
+            cluster_bindings=_shadow_receiver(shadow, "cluster bindings"),
             clock=time.monotonic,
         )
 
@@ -225,8 +215,8 @@ async def compare(
         return shadow.agreement
 
 
-def _shadow_target(shadow: Shadow, kind: str) -> WatchTarget:
-    return WatchTarget(
+def _shadow_receiver(shadow: Shadow, kind: str) -> Receiver[KarmadaBinding]:
+    return Receiver(
         replace=lambda listed: shadow.replace_bindings(listed, kind),
         put=shadow.put_binding,
         remove=shadow.remove_binding,
@@ -235,7 +225,7 @@ def _shadow_target(shadow: Shadow, kind: str) -> WatchTarget:
 
 async def _bridge(
     settings: BridgeSettings,
-    calls: tuple[KubeCalls, KubeCalls],
+    kube: KubeClient,
     election: Election,
     state: BridgeState,
     files: FileWatch,
@@ -251,7 +241,7 @@ async def _bridge(
             unknown=counts.unknown_fields,
             is_current=lambda: watches.are_current,
         )
-        writes = KarmadaWrites(*calls, settings.scheduler_name, time.time)
+        writes = KarmadaWrites(kube, settings.scheduler_name, time.time)
         bindings = BridgedBindings(
             client, writes, decisions, counts, scheduler=settings.scheduler_name
         )
@@ -266,12 +256,10 @@ async def _bridge(
         clusters = BridgedClusters(line, changes, failover=settings.failover)
         bindings.serve(clusters)
         watches = KarmadaWatches(
-            settings.kubeconfig,
-            clusters=WatchTarget(
-                replace=clusters.replace, put=clusters.put, remove=clusters.remove
-            ),
-            bindings=_binding_target(bindings, namespaced=True),
-            cluster_bindings=_binding_target(bindings, namespaced=False),
+            kube,
+            clusters=Receiver(replace=clusters.replace, put=clusters.put, remove=clusters.remove),
+            bindings=_binding_receiver(bindings, namespaced=True),
+            cluster_bindings=_binding_receiver(bindings, namespaced=False),
             clock=time.monotonic,
         )
         state.is_working, state.alive = True, watches.are_alive
@@ -304,8 +292,8 @@ def _line(client: Client, channel: ReportChannel, listed: asyncio.Event) -> Line
     )
 
 
-def _binding_target(bindings: BridgedBindings, *, namespaced: bool) -> WatchTarget:
-    return WatchTarget(
+def _binding_receiver(bindings: BridgedBindings, *, namespaced: bool) -> Receiver[KarmadaBinding]:
+    return Receiver(
         replace=lambda listed: bindings.replace(listed, namespaced=namespaced),
         put=bindings.put,
         remove=bindings.remove,
@@ -351,20 +339,6 @@ def _renew(
     files = watch.watch("control plane", settings.files, settings.newest_target, changed)
     for receive in receivers:
         receive(files.value)
-
-
-def _named_files(kubeconfig: Path) -> Iterator[Path]:
-    """Yield the files that a kubeconfig names."""
-    try:
-        content: Any = yaml.safe_load(kubeconfig.read_bytes())
-    except (OSError, yaml.YAMLError):
-        return
-    for section, keys in _FILE_KEYS.items():
-        entries = content.get(section) if isinstance(content, dict) else None
-        for entry in entries if isinstance(entries, list) else ():
-            inner = entry.get(section.removesuffix("s")) if isinstance(entry, dict) else None
-            named = [inner.get(key) for key in keys] if isinstance(inner, dict) else []
-            yield from (kubeconfig.parent / name for name in named if isinstance(name, str))
 
 
 async def _hold(election: Election, lease: str) -> None:

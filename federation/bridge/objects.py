@@ -10,15 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from estimator.kube.client import connect, lister
+from estimator.kube.client import KubeClient
+from estimator.kube.decoding import Watched
+from estimator.kube.informer import DEFAULT_PATIENCE, Informer, Patience, Receiver
 from estimator.kube.objects import Metadata, RawObject, RawStored
-from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
-from estimator.kube.watch import LoopSink, Watcher, WatcherThreads
 from estimator.sight import Loss
 from federation.codec.descriptors import fields_of, inner_message
 from federation.codec.karmada_fields import READ_OVER
@@ -26,6 +25,7 @@ from federation.codec.violations import joined
 from federation.runtime.backoff import uniform
 
 Document = dict[str, Any]
+Value = TypeVar("Value")
 
 BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/resourcebindings"
 CLUSTER_BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
@@ -276,78 +276,64 @@ def _fields_by_name(descriptor: Any) -> Mapping[str, Any]:
     return {entry.json_name: entry for entry in fields_of(descriptor)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchTarget:
-    """The receiver of one kind of objects; ``replace`` gets a whole list."""
-
-    replace: Callable[[list[Any]], None]
-    put: Callable[[Any], None]
-    remove: Callable[[Any], None]
-
-
 class KarmadaWatches:
-    """Watches of the three kinds, a thread for each. ``are_current``: no watch is interrupted."""
+    """Informers of the three kinds. ``are_current``: none of them is interrupted."""
 
     def __init__(
         self,
-        kubeconfig: Path | None,
+        client: KubeClient,
         *,
-        clusters: WatchTarget,
-        bindings: WatchTarget,
-        cluster_bindings: WatchTarget,
+        clusters: Receiver[KarmadaCluster],
+        bindings: Receiver[KarmadaBinding],
+        cluster_bindings: Receiver[KarmadaBinding],
         clock: Callable[[], float],
         patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
-        self._kubeconfig = kubeconfig
+        self._client = client
         self._clock = clock
         self._patience = patience
-        self._lost: dict[str, Loss] = {}
-        self._threads: WatcherThreads | None = None
-        self._targets: dict[str, tuple[WatchTarget, type[RawStored], Callable[[Any], Any]]] = {
-            CLUSTERS: (clusters, RawCluster, cluster_from_raw),
-            BINDINGS: (bindings, RawBinding, binding_from_raw),
-            CLUSTER_BINDINGS: (cluster_bindings, RawBinding, binding_from_raw),
-        }
+        self._interrupted: set[str] = set()
+        self._informers = (
+            self._informer(CLUSTERS, RawCluster, cluster_from_raw, clusters),
+            self._informer(BINDINGS, RawBinding, binding_from_raw, bindings),
+            self._informer(CLUSTER_BINDINGS, RawBinding, binding_from_raw, cluster_bindings),
+        )
 
     @property
     def are_current(self) -> bool:
-        return not self._lost
+        return not self._interrupted
 
     async def follow(self) -> None:
         """Keep in step until cancelled."""
-        loop = asyncio.get_running_loop()
-        watchers = [self._watcher(path, loop) for path in self._targets]
-        self._threads = WatcherThreads(watchers, uniform)
-        await self._threads.run()
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers:
+                tasks.create_task(informer.run())
 
     def are_alive(self) -> bool:
-        """Whether no watcher ends again and again: another process may do better."""
-        threads = self._threads
-        return threads is None or not threads.are_failing_at(asyncio.get_running_loop().time())
+        """Whether no informer ends again and again: another process may do better."""
+        now = asyncio.get_running_loop().time()
+        return not any(informer.is_failing_at(now) for informer in self._informers)
 
-    def _watcher(
-        self, path: str, loop: asyncio.AbstractEventLoop
-    ) -> Watcher[KarmadaBinding | KarmadaCluster]:
-        target, raw, translate = self._targets[path]
+    def _informer(
+        self,
+        path: str,
+        raw: type[RawStored],
+        translate: Callable[[Any], Value],
+        receiver: Receiver[Value],
+    ) -> Informer[Value]:
         name = path.rpartition("/")[2]
-        sink: LoopSink[Any] = LoopSink(
-            name=name,
-            loop=loop,
-            on_replace=target.replace,
-            on_put=target.put,
-            on_remove=target.remove,
-            on_loss=lambda loss, _forbidden: self._note_loss(name, loss),
-        )
-        watched: Watched[Any] = Watched(
-            name=name,
-            method=lambda: lister(connect(self._kubeconfig), path),
-            raw=raw,
-            translate=translate,
-        )
-        return Watcher(watched, sink, uniform, self._patience, self._clock)
 
-    def _note_loss(self, name: str, loss: Loss | None) -> None:
-        if loss is None:
-            self._lost.pop(name, None)
-        else:
-            self._lost[name] = loss
+        def note_loss(loss: Loss | None, _is_forbidden: bool) -> None:
+            if loss is None:
+                self._interrupted.discard(name)
+            else:
+                self._interrupted.add(name)
+
+        return Informer(
+            self._client,
+            Watched(name=name, path=path, raw=raw, translate=translate),
+            replace(receiver, on_loss=note_loss),
+            uniform,
+            self._patience,
+            self._clock,
+        )

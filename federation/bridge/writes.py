@@ -6,6 +6,7 @@ and never undone.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from estimator.kube.client import KubeCalls, decoded
+from estimator.kube.client import KubeClient, decoded
 from federation.bridge.objects import (
     APPLIED_PLACEMENT,
     SCHEDULED,
@@ -46,6 +47,8 @@ BINDING_API_VERSION: Final = "work.karmada.io/v1alpha2"
 EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 MERGE_PATCH: Final = "application/merge-patch+json"
 MAX_TRIES: Final = 5
+# Patches travel side by side; more do not make an API server faster.
+MAX_CONCURRENT_PATCHES: Final = 8
 # Bindings whose events wait; events of further ones are left out.
 MAX_WAITING_EVENTS: Final = 5_000
 
@@ -235,12 +238,11 @@ def _of_version(binding: KarmadaBinding, patch: Document) -> Document | None:
 class KarmadaWrites:
     """Writes of one scheduler. ``clock`` is in Unix seconds."""
 
-    def __init__(
-        self, calls: KubeCalls, event_calls: KubeCalls, scheduler: str, clock: Callable[[], float]
-    ) -> None:
-        """Events have their own calls: they must not be in the way of patches."""
-        self._calls = calls
-        self._event_calls = event_calls
+    def __init__(self, client: KubeClient, scheduler: str, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._patching = asyncio.Semaphore(MAX_CONCURRENT_PATCHES)
+        # Events must not be in the way of patches.
+        self._telling = asyncio.Lock()
         self._waiting_events = 0
         self._scheduler = scheduler
         self._clock = clock
@@ -252,13 +254,21 @@ class KarmadaWrites:
 
         Raises Overtaken, NotFound, Unavailable and the errors of calls.
         """
-        return await self._calls.in_thread(lambda: self._write(binding, verdict))
+        async with self._patching:
+            try:
+                binding = await self._patched(binding, lambda current: main_patch(current, verdict))
+            except PreconditionFailed as error:
+                verdict = _refused(error)
+            now = self._now()
+            written = await self._patched(
+                binding, lambda current: status_patch(current, verdict, now), status=True
+            )
+            return written, verdict
 
     async def close(self, binding: KarmadaBinding) -> KarmadaBinding:
         """Write that the newest generation changes nothing. Raises as ``write``."""
-        return await self._calls.in_thread(
-            lambda: self._patched(binding, closing_patch, status=True)
-        )
+        async with self._patching:
+            return await self._patched(binding, closing_patch, status=True)
 
     async def is_gone(self, namespace: str, name: str) -> bool:
         """Whether Karmada has no such binding: a list may have missed it."""
@@ -266,7 +276,7 @@ class KarmadaWrites:
             namespace=namespace, name=name, uid="", version="", generation=0, spec={}
         )
         try:
-            await self._calls.in_thread(lambda: self._call("GET", binding))
+            await self._call("GET", binding)
         except NotFound:
             return True
         return False
@@ -301,31 +311,17 @@ class KarmadaWrites:
         await self._write_events([event], f"cluster {cluster.name}")
 
     async def _write_events(self, events: list[Document], about: str) -> None:
-        calls = self._event_calls
-
-        def write() -> None:
-            for event in events:
-                calls.call("POST", EVENTS, event, namespace=event["metadata"]["namespace"])
-
         try:
-            await calls.in_thread(write)
+            async with self._telling:
+                for event in events:
+                    namespace = event["metadata"]["namespace"]
+                    await self._client.request(
+                        "POST", EVENTS, event, names={"namespace": namespace}
+                    )
         except FederationError as error:
             logger.info("no event at %s: %s", about, error.message)
 
-    def _write(
-        self, binding: KarmadaBinding, verdict: BindingVerdict
-    ) -> tuple[KarmadaBinding, BindingVerdict]:
-        try:
-            binding = self._patched(binding, lambda current: main_patch(current, verdict))
-        except PreconditionFailed as error:
-            verdict = _refused(error)
-        now = self._now()
-        written = self._patched(
-            binding, lambda current: status_patch(current, verdict, now), status=True
-        )
-        return written, verdict
-
-    def _patched(
+    async def _patched(
         self,
         binding: KarmadaBinding,
         patch_of: Callable[[KarmadaBinding], Document | None],
@@ -339,25 +335,23 @@ class KarmadaWrites:
             if patch is None:
                 return current
             try:
-                return self._call("PATCH", current, patch, status=status)
+                return await self._call("PATCH", current, patch, status=status)
             except Conflict:
-                current = self._call("GET", current)
+                current = await self._call("GET", current)
                 if (current.uid, current.generation) != (binding.uid, binding.generation):
                     raise Overtaken(f"binding {binding.key} was changed meanwhile") from None
         raise Overtaken(f"binding {binding.key} is changed again and again")
 
-    def _call(
+    async def _call(
         self, verb: str, binding: KarmadaBinding, body: object = None, *, status: bool = False
     ) -> KarmadaBinding:
         path = BINDING if binding.namespace else CLUSTER_BINDING
-        names = {"namespace": binding.namespace} if binding.namespace else {}
-        content = self._calls.call(
+        content = await self._client.request(
             verb,
             f"{path}/status" if status else path,
             body,
             content_type=MERGE_PATCH,
-            name=binding.name,
-            **names,
+            names={"namespace": binding.namespace, "name": binding.name},
         )
         return binding_from_raw(decoded(content, RawBinding))
 

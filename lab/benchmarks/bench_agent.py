@@ -39,13 +39,15 @@ async def follow(url: str) -> None:
     """Be the agent: everything it loads is loaded here and nowhere else."""
     from estimator.agent.agent import Agent, Rhythm
     from estimator.estimation.capacity import NodeSet
+    from estimator.kube.client import KubeClient
     from estimator.live import LiveSource
     from federation.model.grades import DEFAULT_MODEL, model_hash
     from federation.runtime.backoff import uniform
 
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = write_kubeconfig(Path(directory) / "kubeconfig", url, "any")
-        source = LiveSource(kubeconfig, NodeSet.SCHEDULABLE, clock=time.time, uniform=uniform)
+        client = KubeClient(kubeconfig)
+        source = LiveSource(client, NodeSet.SCHEDULABLE, clock=time.time, uniform=uniform)
         following = asyncio.create_task(source.follow())
         started, cpu_started = time.perf_counter(), time.process_time()
         await source.ready()
@@ -76,6 +78,7 @@ async def follow(url: str) -> None:
         FIGURES.row("a watch event, CPU", micros, "us", goal=at_most(EVENT_GOAL_MICROS))
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+        await client.close()
 
 
 def ask(url: str) -> None:

@@ -12,7 +12,7 @@ import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -24,10 +24,10 @@ from unittest.mock import patch
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from jwt.algorithms import OKPAlgorithm
 
+from estimator.kube.decoding import Expired, Garbled, LineBuffer, ObjectDecoder, Watched
 from estimator.kube.dump import DumpError, read_dump
 from estimator.kube.objects import RawNode, RawPod
 from estimator.kube.quotas import RawQuota, quota_from_raw
-from estimator.kube.reading import DEFAULT_PATIENCE, Expired, Garbled, ResourceReader, Watched
 from estimator.kube.translate import node_from_raw, pod_from_raw
 from estimator.scoring_config.reader import read_scoring_configuration
 from estimator.servers.extender import Extender
@@ -276,38 +276,28 @@ def _kubernetes() -> Iterator[FuzzTarget]:
             {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
             {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "gone"}},
         ]
-        watched: Mapping[str, Any] = {"name": kind, "raw": raw, "translate": translate}
+        watched: Watched[Any] = Watched(name=kind, path="", raw=raw, translate=translate)
         yield FuzzTarget(
             name=f"list of {kind}s",
-            take=_reading(watched, lambda reader: reader._paged_list()),
+            take=partial(_page, watched),
             seeds=(json.dumps(page).encode(),),
             refusals=(Garbled, Expired),
         )
         yield FuzzTarget(
             name=f"watch of {kind}s",
-            take=_reading(watched, lambda reader: list(reader.changes("7"))),
+            take=partial(_events, watched),
             seeds=("".join(json.dumps(line) + "\n" for line in lines).encode(),),
             refusals=(Garbled, Expired),
         )
 
 
-def _reading(
-    watched: Mapping[str, Any], read: Callable[[ResourceReader[Any]], object]
-) -> Callable[[bytes], object]:
-    def take(content: bytes) -> object:
-        asked: list[object] = []
+def _page(watched: Watched[Any], content: bytes) -> object:
+    decoder = ObjectDecoder(watched)
+    return decoder.values(decoder.page(content).items)
 
-        def method(**query: object) -> _Answer:
-            # A page may name a next one for ever.
-            asked.append(query)
-            if len(asked) > 2:
-                raise Garbled("the test has no more pages")
-            return _Answer(content)
 
-        whole = Watched(method=lambda: method, **watched)
-        return read(ResourceReader(whole, DEFAULT_PATIENCE, lambda _: 0.0))
-
-    return take
+def _events(watched: Watched[Any], content: bytes) -> object:
+    return list(ObjectDecoder(watched).batches(LineBuffer().feed(content)))
 
 
 def _extender() -> Iterator[FuzzTarget]:

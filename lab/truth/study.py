@@ -16,7 +16,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from estimator.binder.binder import SCHEDULER_NAME
+from estimator.placement.incoming import SCHEDULER_NAME
 from federation.client import Client, Target
 from federation.codec.bindings import binding_to_message
 from federation.model.cluster import Cluster

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimator.lease import GIVE_UP_SECONDS, LEASE_SECONDS
+from estimator.kube.lease import GIVE_UP_SECONDS, LEASE_SECONDS
 from lab import patience
 from lab.binders import NAMESPACE, cluster_of, in_gang, nodes_of, pending, told, until
 from lab.kubeapi.access import User
@@ -349,7 +349,7 @@ async def test_leader_that_cannot_renew_stops_before_another_one_begins(
     kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each by its own clock, which may be wrong by days."""
-    monkeypatch.setattr("estimator.lease.RENEW_SECONDS", 0.02)
+    monkeypatch.setattr("estimator.kube.lease.RENEW_SECONDS", 0.02)
     clock, others = Clock(), Clock()
     others.now += 1e6
 

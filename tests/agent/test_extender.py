@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -231,7 +232,7 @@ async def test_a_pod_that_the_watch_is_past_and_has_not_shown_is_gone(tmp_path: 
         await until(lambda: fits(member), bool)
         await kept(member, pod("asking", cpu="5"), "a")
         # A bookmark is progress, too: a node's change moves the version of everything.
-        member.server.wait_for_watches("pods")
+        await asyncio.to_thread(member.server.wait_for_watches, "pods")
         assert await kept(member, of_version("brief", cluster.version + 1), "a") == ["a"]
         member.put(node("a", labels={"zone": "1"}))
         cluster.read_consistently(PODS)
@@ -312,7 +313,7 @@ async def test_an_agent_without_a_picture_says_so_instead_of_judging(tmp_path: P
         member.put(node("a"))
         await until(lambda: kept(member, pod("p"), "a"), lambda found: found == ["a"])
         server = member.server
-        server.wait_for_watches("nodes", "pods", "resourcequotas")
+        await asyncio.to_thread(server.wait_for_watches, "nodes", "pods", "resourcequotas")
         server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
         server.end_watches()
 

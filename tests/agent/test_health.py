@@ -51,7 +51,7 @@ async def test_it_tells_live_from_ready(member: Member) -> None:
         assert (await answer(member, sent)).startswith(b"HTTP/1.1 404 ")
     # It sees its cluster no more: it lives, and is not ready.
     server = member.server
-    server.wait_for_watches("nodes", "pods", "resourcequotas")
+    await asyncio.to_thread(server.wait_for_watches, "nodes", "pods", "resourcequotas")
     server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
     server.end_watches()
     await until(ready, lambda got: b" 503 Service Unavailable\r\n" in got)

@@ -228,7 +228,7 @@ async def test_a_new_credential_is_stored_before_it_is_used(tmp_path: Path) -> N
 async def test_lost_contact_is_dated_and_nothing_is_answered_blindly(tmp_path: Path) -> None:
     async with joined(tmp_path, node("a")) as member:
         server = member.server
-        server.wait_for_watches("nodes", "pods", "resourcequotas")
+        await asyncio.to_thread(server.wait_for_watches, "nodes", "pods", "resourcequotas")
         server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
         server.end_watches()
         await member.report(lambda report: report.sight.picture_age_seconds == 0.0)
@@ -258,7 +258,7 @@ async def test_a_cluster_that_may_not_be_read_ends_the_agent(tmp_path: Path) -> 
     async with joined(tmp_path) as member:
         config = str(member.server.kubeconfig(tmp_path / "config", "nobody"))
         async with running_agent(tmp_path, kubeconfig=config, **JOINING) as agent:
-            with pytest.raises(PreconditionFailed, match=r"401 .*list and watch nodes and pods"):
+            with pytest.raises(PreconditionFailed, match=r"401: .*list and watch nodes and pods"):
                 await ended(agent)
 
 

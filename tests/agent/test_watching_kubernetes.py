@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from estimator.kube.client import connect, lister
-from estimator.kube.objects import RawPod
-from estimator.kube.reading import (
+from estimator.kube.client import KubeClient
+from estimator.kube.decoding import ObjectDecoder
+from estimator.kube.informer import (
+    CAP_SECONDS,
     DEFAULT_PATIENCE,
+    FAILING_SECONDS,
     PAGE_SIZE,
+    STEADY_SECONDS,
+    Informer,
     Patience,
-    ResourceReader,
-    Watched,
 )
-from estimator.kube.translate import pod_from_raw
-from estimator.kube.watch import CAP_SECONDS, STEADY_SECONDS, Watcher, WatcherThreads
 from lab.kubeapi.documents import pod, pods
 from lab.kubeapi.faults import Answer, Asked, First, Silence, bad_gateway, server_error, throttled
 from lab.kubeapi.resources import PODS
 from lab.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from lab.kubeapi.state import Cluster
+from tests.watching import PODS as ALL_PODS
 from tests.watching import WAIT_SECONDS, Seen, following
 
 
@@ -42,7 +42,7 @@ async def seen(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[Seen]:
     """The changes that a watcher tells, after it has listed no pods and its watch is open."""
     async with following(server, tmp_path) as seen:
         assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
+        await asyncio.to_thread(server.wait_for_watches, "pods")
         yield seen
 
 
@@ -63,10 +63,9 @@ def is_watch_list(asked: Asked) -> bool:
 
 def test_many_readers_make_one_type_of_events() -> None:
     """msgspec never gives the memory of a type back: `make fuzz` came to 512 MiB of them."""
-    watched = Watched(name="Pods", method=lambda: print, raw=RawPod, translate=pod_from_raw)
     made = set(map(id, msgspec.Struct.__subclasses__()))
-    readers = [ResourceReader(watched, DEFAULT_PATIENCE, lambda _: 0.0) for _ in range(10)]
-    assert len(readers) == 10
+    decoders = [ObjectDecoder(ALL_PODS) for _ in range(10)]
+    assert len(decoders) == 10
     new = [each for each in msgspec.Struct.__subclasses__() if id(each) not in made]
     assert [each.__name__ for each in new] in ([], ["Event"])
 
@@ -91,7 +90,7 @@ async def test_lists_are_streamed_where_the_server_can(
     async with following(server, tmp_path) as seen:
         kind, names = await seen.next()
         assert (kind, len(set(names))) == ("replace", 2 * PAGE_SIZE + 1)
-        server.wait_for_watches("pods")
+        await asyncio.to_thread(server.wait_for_watches, "pods")
     assert [asked.verb for asked in server.requests] == ["watch", "watch"]
     streamed, watched = server.requests
     assert streamed.query["resourceVersionMatch"] == "NotOlderThan"
@@ -108,7 +107,7 @@ async def test_a_server_without_watch_list_is_asked_for_pages_of_one_version(
     async with following(server, tmp_path) as seen:
         kind, names = await seen.next()
         assert (kind, len(set(names))) == ("replace", 2 * PAGE_SIZE + 1)
-        server.wait_for_watches("pods")
+        await asyncio.to_thread(server.wait_for_watches, "pods")
         server.cluster.skip_versions()
         server.cluster.forget_window()
         server.end_watches()
@@ -136,7 +135,7 @@ async def test_a_server_that_ignores_watch_list_is_asked_for_pages(
     server.faults.add(Answer(status=200, body=plain), applies=is_ended_early)
     async with following(server, tmp_path) as seen:
         assert await seen.next() == ("replace", ["a"])
-        server.wait_for_watches("pods")
+        await asyncio.to_thread(server.wait_for_watches, "pods")
     assert [asked.verb for asked in server.requests] == ["watch", "list", "watch"]
 
 
@@ -159,7 +158,9 @@ async def test_bookmarks_are_where_it_goes_on_from_and_no_pods(
     server.cluster.read_consistently(PODS)
     server.send_bookmarks()
     server.end_watches()
-    server.wait_for_request(lambda asked: asked.query.get("resourceVersion") == "150")
+    await asyncio.to_thread(
+        server.wait_for_request, lambda asked: asked.query.get("resourceVersion") == "150"
+    )
     server.cluster.put(pod("a", on="n1"))
     assert await seen.next() == ("put", ("a", "n1"))
 
@@ -282,7 +283,7 @@ async def test_a_watch_of_another_history_is_not_believed(
     server.cluster.put(pod("a", on="n1"))
     async with following(server, tmp_path) as seen:
         assert await seen.next() == ("replace", ["a"])
-        server.wait_for_watches("pods")
+        await asyncio.to_thread(server.wait_for_watches, "pods")
         server.cluster.version = 5
         server.end_watches()
         assert await seen.next() == ("replace", ["a"])
@@ -346,75 +347,45 @@ async def test_a_line_that_is_no_event_is_not_asked_for_for_ever(
 
 
 @pytest.mark.expected_errors("watching pods failed", "watching pods ended")
-async def test_what_nobody_foresaw_is_told_and_begun_anew(
+async def test_an_unforeseen_error_is_a_loss_and_a_new_beginning(
     server: KubeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The watcher's thread ends by an error that is no trouble of the API server's."""
-    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
-    failures = [KeyError("unforeseen"), TypeError("nor this")]
-
-    def method() -> Any:
-        if failures and server.requests:
-            raise failures.pop()
-        return lister(connect(kubeconfig), "/api/v1/pods")
-
-    seen = Seen()
-    watched = Watched(name="pods", method=method, raw=RawPod, translate=pod_from_raw)
-    watcher = Watcher(watched, seen, lambda _ceiling: 0.0)
-    threads = WatcherThreads([watcher], lambda _ceiling: 0.0)
-    running = asyncio.create_task(threads.run())
-    try:
+    async with following(server, tmp_path) as seen:
         assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
-        server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
-        server.end_watches()
-        # The next credentials are read in vain, twice.
-        for error in ("TypeError", "KeyError"):
-            while not (seen.losses and f"the watcher failed: {error}" in seen.losses[-1][0].why):
-                await seen.until_lost()
-        server.kubeconfig(kubeconfig, "second")
+        await asyncio.to_thread(server.wait_for_watches, "pods")
+        seen.failures = [KeyError("unforeseen"), TypeError("nor this")]
         server.cluster.put(pod("a", on="n1"))
-        assert (await seen.next())[0] == "replace"
-        assert not threads.are_failing_at(asyncio.get_running_loop().time())
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        server.cluster.skip_versions()
+        server.cluster.forget_window()
+        server.end_watches()
+        while await seen.next() != ("replace", ["a"]):
+            pass
+        causes = [loss.why for loss, _ in seen.losses]
+    for error in ("TypeError", "KeyError"):
+        assert any(f"the watcher failed: {error}" in cause for cause in causes)
     assert caplog.text.count("watching pods failed") == 2
 
 
-class Failing:
-    """A watcher whose thread ends at once, ever again."""
-
-    name = "nodes"
-
-    def __init__(self) -> None:
-        self.runs = 0
-        self.has_run_often = threading.Event()
-
-    def run(self) -> None:
-        self.runs += 1
-        if self.runs == 3:
-            self.has_run_often.set()
-        raise OSError("no more threads")
-
-    def stop(self) -> None:
-        """It has."""
-
-
-@pytest.mark.expected_errors("watching nodes failed", "watching nodes ended")
-async def test_a_thread_that_ends_again_and_again_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = Failing()
-    threads = WatcherThreads([watcher], lambda _ceiling: 0.0)
-    running = asyncio.create_task(threads.run())
+@pytest.mark.expected_errors("watching pods failed", "watching pods ended")
+async def test_an_informer_that_ends_again_and_again_is_failing(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    seen = Seen()
+    seen.failures = [OSError("no more memory")] * 1_000_000
     loop = asyncio.get_running_loop()
-    try:
-        assert await asyncio.to_thread(watcher.has_run_often.wait, WAIT_SECONDS)
-        assert not threads.are_failing_at(loop.time())
-        monkeypatch.setattr("estimator.kube.watch.FAILING_SECONDS", 0.0)
-        assert threads.are_failing_at(loop.time())
-        # A thread that lasts is not failing any more.
-        assert not threads.are_failing_at(loop.time() + 2 * STEADY_SECONDS)
-    finally:
+    async with KubeClient(server.kubeconfig(tmp_path / "kubeconfig")) as client:
+        informer = Informer(client, ALL_PODS, seen.receiver, lambda _ceiling: 0.0)
+        assert not informer.is_failing_at(loop.time() + 2 * FAILING_SECONDS)
+        running = asyncio.create_task(informer.run())
+        for _ in range(3):
+            await seen.until_lost()
+        # In vain for long, but not yet for long enough.
+        assert not informer.is_failing_at(loop.time())
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr("estimator.kube.informer.FAILING_SECONDS", 0.0)
+            assert informer.is_failing_at(loop.time())
+            # A run that lasts is not failing any more.
+            assert not informer.is_failing_at(loop.time() + 2 * STEADY_SECONDS)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -431,7 +402,7 @@ async def test_the_back_off_starts_anew_when_the_server_answers_again(
 
     async with following(server, tmp_path, uniform) as seen:
         assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
+        await asyncio.to_thread(server.wait_for_watches, "pods")
         ceilings.clear()
         server.faults.add(bad_gateway(), times=6)
         server.faults.add(Answer(status=403, body=b"{}"), times=1)

@@ -12,16 +12,13 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import grpc
 import pytest
 
 from estimator.credential import Credential, CredentialFile, load_credential, store_credential
-from estimator.kube.client import cluster_facts, connect
+from estimator.kube.client import KubeClient
 from federation.model.errors import FederationError, PreconditionFailed
 from lab.agents import ROOT
 from lab.binders import cluster_of
@@ -69,66 +66,34 @@ def kubeconfig(server: KubeApiServer, folder: Path, token: str, *, in_file: bool
 
 @pytest.mark.parametrize("in_file", [True, False], ids=["tokenFile", "token"])
 @pytest.mark.parametrize("around", ["{}", "{}\n", "\n{} \r\n"])
-def test_white_space_around_a_token_of_kubernetes_does_not_matter(
+async def test_white_space_around_a_token_of_kubernetes_does_not_matter(
     server: KubeApiServer, tmp_path: Path, around: str, in_file: bool
 ) -> None:
     path = kubeconfig(server, tmp_path, around.format(ADMIN_TOKEN), in_file=in_file)
-    assert cluster_facts(connect(path))
+    async with KubeClient(path) as client:
+        assert await client.cluster_facts()
 
 
 @pytest.mark.parametrize("in_file", [True, False], ids=["tokenFile", "token"])
 @pytest.mark.parametrize("odd", REFUSED[:-1], ids=ascii)
-def test_what_is_no_token_of_kubernetes_is_refused_by_the_name_of_its_file(
+async def test_what_is_no_token_of_kubernetes_is_refused_by_the_name_of_its_file(
     server: KubeApiServer, tmp_path: Path, odd: str, in_file: bool
 ) -> None:
     path = kubeconfig(server, tmp_path, odd, in_file=in_file)
-    with pytest.raises(PreconditionFailed) as refused:
-        connect(path)
+    async with KubeClient(path) as client:
+        with pytest.raises(PreconditionFailed) as refused:
+            await client.check()
     assert str(path) in refused.value.message
     assert CORE not in refused.value.message
 
 
-def test_a_token_that_becomes_odd_is_refused_when_it_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a service account's, which the client reads every minute."""
-    loader = "kubernetes.config.incluster_config"
-    token, authority = tmp_path / "token", tmp_path / "ca.crt"
-    token.write_text("first\n")
-    authority.write_text("any\n")
-    monkeypatch.setattr(f"{loader}.SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(f"{loader}.SERVICE_CERT_FILENAME", str(authority))
-    monkeypatch.setattr("estimator.kube.client.client.ApiClient", lambda given: given)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
-    now = datetime(2026, 1, 1)  # noqa: DTZ001 - as the client reads its clock
-    clock = SimpleNamespace(now=lambda: now)
-    monkeypatch.setattr(f"{loader}.datetime", SimpleNamespace(datetime=clock, timedelta=timedelta))
-    configuration: Any = connect(None)
-
-    def shown() -> str:
-        return str(configuration.get_api_key_with_prefix("BearerToken"))
-
-    assert shown() == "bearer first"
-
-    now += timedelta(minutes=2)
-    token.write_text("second\n")
-    assert shown() == "bearer second"
-    now += timedelta(minutes=2)
-    token.write_text(f"{CORE}\nmore")
-    with pytest.raises(PreconditionFailed) as refused:
-        shown()
-    assert str(token) in refused.value.message
-    assert CORE not in refused.value.message
-
-
 @pytest.mark.parametrize("odd", REFUSED, ids=ascii)
-def test_a_kept_credential_that_is_none_is_refused(tmp_path: Path, odd: str) -> None:
+async def test_a_kept_credential_that_is_none_is_refused(tmp_path: Path, odd: str) -> None:
     store = CredentialFile(tmp_path / "agent.json")
     kept = Credential(cluster="member1", endpoints=(), credential=odd, expires_at=9e9)
-    store_credential(store, kept)
+    await store_credential(store, kept)
     with pytest.raises(FederationError) as refused:
-        load_credential(store, cluster="member1")
+        await load_credential(store, cluster="member1")
     assert str(tmp_path / "agent.json") in refused.value.message
     assert CORE not in refused.value.message
 
@@ -140,7 +105,7 @@ def commands(server: KubeApiServer, folder: Path, odd: str) -> Iterator[tuple[st
     kube = kubeconfig(server, folder, odd, in_file=True)
     store = CredentialFile(folder / "agent.json")
     kept = Credential(cluster="member1", endpoints=("127.0.0.1:1",), credential=odd, expires_at=9e9)
-    store_credential(store, kept)
+    asyncio.run(store_credential(store, kept))
     dump = ("--from", str(ROOT / "examples" / "clusters" / "member1.json"))
     agent = ("--cluster", "member1", "--endpoint", "127.0.0.1:1", "--insecure")
     own = ("--credential-file", str(folder / "agent.json"))
@@ -202,7 +167,8 @@ async def said(command: tuple[str, ...], folder: Path) -> str:
 async def test_no_program_shows_a_credential(
     server: KubeApiServer, tmp_path: Path, odd: str
 ) -> None:
-    shown = {command: await said(command, tmp_path) for command in commands(server, tmp_path, odd)}
+    with_odd = await asyncio.to_thread(list, commands(server, tmp_path, odd))
+    shown = {command: await said(command, tmp_path) for command in with_odd}
     for command in passwords(odd):
         output = await said(command, tmp_path)
         assert "--database-url: must be" in output

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from estimator.estimation.capacity import NodeSet
-from estimator.kube.reading import Patience
+from estimator.kube.client import KubeClient
+from estimator.kube.informer import Patience
 from estimator.live import LiveSource
 from federation.model.resources import CPU, PODS
 from lab.kubeapi.documents import namespace
@@ -59,8 +60,9 @@ def churn(server: KubeApiServer) -> Churn:
 @asynccontextmanager
 async def following(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[LiveSource]:
     """An agent that has listed everything, watches it, and tries again at once."""
+    client = KubeClient(server.kubeconfig(tmp_path / "kubeconfig"))
     source = LiveSource(
-        server.kubeconfig(tmp_path / "kubeconfig"),
+        client,
         NodeSet.SCHEDULABLE,
         clock=time.monotonic,
         uniform=lambda ceiling: min(ceiling, 0.02),
@@ -70,11 +72,12 @@ async def following(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[Live
     try:
         async with asyncio.timeout(CONVERGENCE_SECONDS):
             await source.ready()
-        server.wait_for_watches("nodes", "pods")
+        await asyncio.to_thread(server.wait_for_watches, "nodes", "pods")
         yield source
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        await client.close()
 
 
 def seen_by(source: LiveSource) -> Picture:

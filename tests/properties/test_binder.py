@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from estimator.binder.binder import Binder
 from estimator.estimation.capacity import NodeSet
-from estimator.lease import Election, Lease
+from estimator.kube.lease import Election, Lease
 from estimator.nodes import Node
 from estimator.placement.incoming import IncomingPod, PodEvent
 from estimator.placement.place import MOST_ALLOCATED

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from estimator.app import looked_at
-from estimator.doctor import cluster_findings
 from estimator.settings import RunSettings
 from federation.runtime.addresses import Address, parse_address
 from federation.runtime.findings import Finding, Severity
@@ -83,7 +82,7 @@ async def test_what_is_missing_has_a_remedy(tmp_path: Path) -> None:
     assert ended.severity is Severity.BAD
 
 
-def test_a_cluster_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
+async def test_a_cluster_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
     cluster = Cluster(version=100)
     cluster.put(namespace("kube-system", uid="the-uid"))
     with KubeApiServer(cluster) as server:
@@ -94,8 +93,8 @@ def test_a_cluster_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
             credential_file=tmp_path / "agent.json",
             kubeconfig=kubeconfig,
         )
-        well = {each.subject: each.severity for each in cluster_findings(given)}
+        well = {finding.subject: finding.severity for finding in await looked_at(given)}
         assert set(well.values()) == {Severity.OK}
-        assert {"cluster", "nodes", "pods", "resourcequotas"} <= well.keys()
-    (away,) = cluster_findings(given)
+        assert {"cluster", "nodes", "pods", "resourcequotas", "clock"} == well.keys()
+    (away,) = await looked_at(given)
     assert (away.subject, away.severity) == ("cluster", Severity.BAD)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.lease import Election, Lease
+from estimator.kube.lease import Election, Lease
 
 WALL = 1_000_000.0
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from estimator.kube.client import KubeClient
 from estimator.kube.discovery import AGGREGATED, served_apis
 from federation.model.errors import Unavailable
 
@@ -123,35 +124,42 @@ def serving(documents: Documents, tmp_path: Path) -> Iterator[tuple[Path, list[s
         server.server_close()
 
 
-def test_an_aggregating_server_is_asked_twice(tmp_path: Path) -> None:
+async def served(kubeconfig: Path) -> frozenset[tuple[str, str]]:
+    async with KubeClient(kubeconfig) as client:
+        return await served_apis(client)
+
+
+async def test_an_aggregating_server_is_asked_twice(tmp_path: Path) -> None:
     with serving(MODERN, tmp_path) as (kubeconfig, accepted):
-        assert served_apis(kubeconfig) == SERVED
+        assert await served(kubeconfig) == SERVED
     assert len(accepted) == 2
     assert all("apidiscovery.k8s.io;v=v2;" in accept for accept in accepted)
     assert all(accept.endswith(",application/json") for accept in accepted)
 
 
-def test_an_older_server_is_asked_group_by_group_and_one_that_is_down_is_left_out(
+async def test_an_older_server_is_asked_group_by_group_and_one_that_is_down_is_left_out(
     tmp_path: Path,
 ) -> None:
     with serving(OLD, tmp_path) as (kubeconfig, accepted):
-        assert served_apis(kubeconfig) == SERVED
+        assert await served(kubeconfig) == SERVED
     assert len(accepted) == 5
 
 
 @pytest.mark.parametrize("missing", ["/api", "/apis"])
-def test_a_server_that_cannot_tell_is_not_one_without_apis(tmp_path: Path, missing: str) -> None:
+async def test_a_server_that_cannot_tell_is_not_one_without_apis(
+    tmp_path: Path, missing: str
+) -> None:
     documents = {path: document for path, document in MODERN.items() if path != missing}
     with (
         serving(documents, tmp_path) as (kubeconfig, _),
         pytest.raises(Unavailable, match="503"),
     ):
-        served_apis(kubeconfig)
+        await served(kubeconfig)
 
 
-def test_an_answer_that_is_none_is_told(tmp_path: Path) -> None:
+async def test_an_answer_that_is_none_is_told(tmp_path: Path) -> None:
     with (
         serving({"/api": ["garbled"]}, tmp_path) as (kubeconfig, _),
         pytest.raises(Unavailable, match="answer cannot be read"),
     ):
-        served_apis(kubeconfig)
+        await served(kubeconfig)

@@ -1,4 +1,4 @@
-"""The lease by which one of several processes works: who may claim it, and a candidate for it.
+"""The lease by which one of several processes works: its rules, a candidate, and the API server's.
 
 Must not trust the clocks of other machines: a lease has run out when it has not changed for as
 long as it lasts, seen from here.
@@ -10,11 +10,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
 
-from federation.model.errors import Conflict, FederationError
+from estimator.kube.client import KubeClient, decoded
+from estimator.kube.objects import RawObject
+from estimator.kube.translate import unix_seconds
+from federation.model.errors import Conflict, FederationError, NotFound
 
 LEASE_SECONDS: Final = 15.0
+RENEW_SECONDS: Final = 2.0
+# Who could not renew for so long stops working, well before another one may begin.
+GIVE_UP_SECONDS: Final = 10.0
+RESIGN_ATTEMPTS: Final = 3
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+LEASE: Final = f"{LEASES}/{{name}}"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +42,6 @@ class Lease:
     renewed_at: float = 0.0
     transitions: int = 0
     version: str = ""
-
-
-RENEW_SECONDS: Final = 2.0
-# Who could not renew for so long stops binding, well before another one may begin.
-GIVE_UP_SECONDS: Final = 10.0
 
 
 class Election:
@@ -82,11 +89,6 @@ class Election:
         if found is None or found.holder != self.identity:
             return None
         return replace(found, holder="", duration_seconds=1.0)
-
-
-RESIGN_ATTEMPTS: Final = 3
-
-logger = logging.getLogger(__name__)
 
 
 class LeaseStore(Protocol):
@@ -148,3 +150,68 @@ class LeaseCandidate:
             else:
                 return
         logger.warning("the lease was not given back: %s", why_not)
+
+
+class _LeaseSpec(RawObject, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _LeaseMetadata(RawObject, frozen=True):
+    resource_version: str = ""
+
+
+class _RawLease(RawObject, frozen=True):
+    metadata: _LeaseMetadata = _LeaseMetadata()
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class KubeLease:
+    """The lease of that name. Methods raise as requests do."""
+
+    def __init__(self, client: KubeClient, *, namespace: str, name: str) -> None:
+        self._client = client
+        self._names = {"namespace": namespace, "name": name}
+
+    async def read_lease(self) -> Lease | None:
+        try:
+            content = await self._client.request("GET", LEASE, names=self._names)
+        except NotFound:
+            return None
+        raw = decoded(content, _RawLease)
+        return Lease(
+            holder=raw.spec.holder_identity or "",
+            duration_seconds=float(raw.spec.lease_duration_seconds or 0),
+            acquired_at=unix_seconds(raw.spec.acquire_time),
+            renewed_at=unix_seconds(raw.spec.renew_time),
+            transitions=raw.spec.lease_transitions or 0,
+            version=raw.metadata.resource_version,
+        )
+
+    async def write_lease(self, lease: Lease) -> None:
+        """Raises Conflict when it was changed, or made, since it was read."""
+        metadata: dict[str, Any] = dict(self._names)
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                **({"holderIdentity": lease.holder} if lease.holder else {}),
+                "leaseDurationSeconds": int(lease.duration_seconds),
+                "acquireTime": _microsecond(lease.acquired_at),
+                "renewTime": _microsecond(lease.renewed_at),
+                "leaseTransitions": lease.transitions,
+            },
+        }
+        if lease.version:
+            metadata["resourceVersion"] = lease.version
+            await self._client.request("PUT", LEASE, body, names=self._names)
+        else:
+            await self._client.request("POST", LEASES, body, names=self._names)
+
+
+def _microsecond(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
