@@ -234,7 +234,8 @@ class ControlPlane:
         for ledger in ledgers:
             room, picture = self.room(ledger.cluster), self._picture(ledger.cluster, ledger)
             if room is not None:
-                picture = replace(picture, room=room.holding(ledger.outstanding()))
+                following = room.following(ledger.order())
+                picture = picture if following is None else replace(picture, room=following)
             pictures[ledger.cluster] = picture
         self._show(pictures)
 
@@ -245,9 +246,7 @@ class ControlPlane:
         snapshot, follows_claims = self.reports.get(name), name in self.follows_claims
         room = None
         if snapshot is not None:
-            room = UnpackedRoom(
-                snapshot.report, snapshot.pools, follows_claims, ledger.outstanding()
-            )
+            room = UnpackedRoom(snapshot.report, snapshot.pools, follows_claims, ledger.order())
         placer = Placer.EXTENDER if follows_claims else Placer.NONE
         return ClusterPicture(
             state=ClusterState(cluster=Cluster(name=name)),

@@ -43,3 +43,13 @@ class Replica:
 
     async def start(self) -> None:
         await self.fleet.load(grace_until=math.inf)
+
+    def free_cells(self, cluster: str) -> list[object]:
+        """Return the nodes that best fit and spreading leave free in a cluster."""
+        snapshot = self.fleet.snapshot
+        room = snapshot.rooms.rooms[snapshot.positions[cluster]]
+        assert room is not None
+        return [
+            (cells.pool_k.tolist(), cells.count_k.tolist(), cells.min_rk.tolist())
+            for cells in (room.filled.cells, room.spread.cells)
+        ]

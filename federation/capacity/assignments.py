@@ -18,6 +18,7 @@ from federation.model.pools.values import Pools
 from federation.model.reservations import (
     RESERVE_PART,
     Outstanding,
+    PackingOrder,
     PromiseCertificate,
     careful_reserve,
 )
@@ -81,7 +82,8 @@ class Held(NamedTuple):
 
     A linked list: later states share ``before``. ``replicas`` is the sum to be packed, and
     ``only`` their shape where they have a single one. ``arrived`` has the promises in the order
-    in which they were made, where they had to be packed in another order.
+    in which they were made, where they had to be packed in another order. The first ``grouped``
+    of that order are older than the newest report.
     """
 
     before: Held | None = None
@@ -91,6 +93,7 @@ class Held(NamedTuple):
     replicas: int = 0
     only: Shape | None = None
     arrived: tuple[Outstanding, ...] = ()
+    grouped: int = 0
 
     @property
     def every(self) -> tuple[Assignment, ...]:
@@ -105,6 +108,11 @@ class Held(NamedTuple):
     def outstanding(self) -> tuple[Outstanding, ...]:
         """All promises in the order in which they were made."""
         return self.arrived or tuple([assignment.outstanding for assignment in self.every])
+
+    @property
+    def order(self) -> PackingOrder:
+        """All promises in the order in which they were made, and how many are packed by kind."""
+        return PackingOrder(self.outstanding, self.grouped)
 
     def of_binding(self, binding: str) -> tuple[Outstanding, ...]:
         """Return the promises of one binding in the order in which they were made."""
@@ -165,7 +173,16 @@ class Held(NamedTuple):
         if arrived:
             arrived = (*arrived, *[added.outstanding for added in assignments])
         # Keyword arguments would take twice as long, in each cluster of each decision.
-        return Held(self, tuple(assignments), is_overcommitted, is_strict, replicas, only, arrived)
+        return Held(
+            self,
+            tuple(assignments),
+            is_overcommitted,
+            is_strict,
+            replicas,
+            only,
+            arrived,
+            self.grouped,
+        )
 
 
 class ShapeIndex:
@@ -184,7 +201,7 @@ class ShapeIndex:
         self._by_identity: dict[tuple[int, int, int], int] = {}
 
     def number(self, promise: Outstanding) -> int:
-        """Return the number of a promise: equal for two of which ``is_alike`` is true."""
+        """Return the number of a promise: equal for two that are packed in the same way."""
         requirements = promise.requirements
         identity = (
             id(requirements.request),
@@ -211,34 +228,16 @@ class ShapeIndex:
         return candidates[-1]
 
 
-def outstanding_alike(
-    outstanding: Iterable[Outstanding], index: ShapeIndex | None = None
-) -> list[list[Outstanding]]:
-    """Group promises that are packed in the same way, in the order of each group's first."""
-    index = index or ShapeIndex()
+def in_groups(order: PackingOrder, index: ShapeIndex) -> list[list[Outstanding]]:
+    """Return the groups of promises that are packed in one step, in their order.
+
+    Older promises are grouped kind by kind, in the order of each kind's first. The later ones are
+    alone.
+    """
     groups: dict[int, list[Outstanding]] = {}
-    for promise in outstanding:
+    for promise in order.older:
         groups.setdefault(index.number(promise), []).append(promise)
-    return list(groups.values())
-
-
-def is_alike(promise: Outstanding, other: Outstanding) -> bool:
-    """Tell whether two promises are packed in the same way."""
-    return (
-        promise.shape == other.shape
-        and promise.certificate.is_packed == other.certificate.is_packed
-        and promise.requirements.node_claim == other.requirements.node_claim
-    )
-
-
-def runs_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
-    """Group adjacent promises that are packed in the same way."""
-    runs: list[list[Outstanding]] = []
-    for promise in outstanding:
-        if not (runs and is_alike(runs[-1][-1], promise)):
-            runs.append([])
-        runs[-1].append(promise)
-    return runs
+    return [*groups.values(), *[[promise] for promise in order.later]]
 
 
 def by_size(pools: Pools, groups: Sequence[Sequence[Outstanding]]) -> list[Sequence[Outstanding]]:

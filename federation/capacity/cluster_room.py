@@ -15,11 +15,9 @@ from federation.capacity.assignments import (
     Held,
     ShapeIndex,
     by_size,
-    outstanding_alike,
-    runs_alike,
+    in_groups,
 )
 from federation.capacity.cells import FreeCells, View, cells_left, unpacked_cells
-from federation.capacity.growth import with_parts_as_one
 from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
@@ -32,7 +30,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
@@ -117,19 +115,23 @@ class Room:
         cls,
         report: ReportId,
         pools: Pools,
-        outstanding: Sequence[Outstanding] = (),
+        order: Sequence[Outstanding] | PackingOrder = (),
         *,
         follows_claims: bool = False,
     ) -> Room:
-        """Pack what is outstanding into a report's cells, in its order.
+        """Pack what is outstanding into a report's cells; a mere sequence is older than the report.
 
-        Equal promises are packed as one. If some find no room, pack again with the largest first;
-        if some still find none, place all as a stock kube-scheduler does. Those without room are
-        stuck, and each reserves the node that may yet become its room.
+        The room is a function of the report and the order. Promises older than the report are
+        packed kind by kind. If some find no room, pack again with the largest first; if some still
+        find none, place all as a stock kube-scheduler does. Those without room are stuck, and each
+        reserves the node that may yet become its room. Later promises come one by one, and where
+        one finds no room, all before it and itself are packed again as if they were older.
         """
         kinds = PoolKinds().with_pools([pools], ())
         cluster = ClusterPools.of(report, pools, kinds, follows_claims=follows_claims)
-        (room,) = repack(kinds, [(cluster, outstanding)])
+        if not isinstance(order, PackingOrder):
+            order = PackingOrder.of_report(order)
+        (room,) = repack(kinds, [(cluster, order)])
         return room
 
     @property
@@ -144,39 +146,45 @@ class Room:
     def follows_claims(self) -> bool:
         return self.cluster.follows_claims
 
-    def repacked(self, outstanding: Iterable[Outstanding]) -> Room:
+    def repacked(self, order: PackingOrder) -> Room:
         """Pack these promises, and no others, from the reported cells on."""
-        (room,) = repack(self.kinds, [(self.cluster, tuple(outstanding))])
+        (room,) = repack(self.kinds, [(self.cluster, order)])
         return room
 
-    def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
-        """Hold these promises, and no others; usually they are the current ones and further ones.
+    def following(self, order: PackingOrder) -> Room | None:
+        """Hold these promises, and no others: the current ones and further ones.
 
-        Parts that became one promise stay where they are.
+        None if they do not begin with the current ones, so that all must be packed anew.
         """
-        current = with_parts_as_one(self.outstanding, outstanding)
-        if current is None:
-            return self.repacked(outstanding)
-        return _arrived(self, current).with_promised(outstanding[len(current) :])
+        current = self.outstanding
+        if order.grouped != self.held.grouped or order.promises[: len(current)] != current:
+            return None
+        return self.with_promised(order.promises[len(current) :])
 
     def with_promised(self, promises: tuple[Outstanding, ...]) -> Room:
-        """Add promises that are made already, in the order in which they were made.
+        """Add promises that are made already, one by one in the order in which they were made.
 
         A promise that finds no room behind the earlier ones was made when all were packed anew, so
         all are packed anew here, too.
         """
         room = self
-        packed = room._with_groups(runs_alike(promises)) if promises else room
+        packed = room._with_groups([[promise] for promise in promises]) if promises else room
         if packed.stuck() == room.stuck():
             return packed
         for promise in promises:
             packed = room.with_one(promise)
-            room = (
-                packed
-                if packed.stuck() == room.stuck()
-                else room.repacked((*room.outstanding, promise))
-            )
+            if packed.stuck() != room.stuck():
+                packed = room.repacked(room.order_anew(promise)).with_grouped(room.held.grouped)
+            room = packed
         return room
+
+    def order_anew(self, promise: Outstanding) -> PackingOrder:
+        """Return the order in which all are packed for a promise without room behind them."""
+        return PackingOrder.of_report((*self.outstanding, promise))
+
+    def with_grouped(self, grouped: int) -> Room:
+        """Say how many of the promises are older than the report."""
+        return replace(self, held=self.held._replace(grouped=grouped))
 
     def with_one(self, outstanding: Outstanding) -> Room:
         """Add a promise; if not all of it fits, as much as fits."""
@@ -188,8 +196,9 @@ class Room:
 
     def leaving(self, binding: str) -> Repacking[Room]:
         """Remove the promises of a binding; see ``Repacking``."""
-        staying = tuple(promise for promise in self.outstanding if promise.binding != binding)
-        return self if len(staying) == len(self.holdings) else (yield self, staying)
+        order = self.held.order
+        staying = order.without((binding,))
+        return self if len(staying.promises) == len(order.promises) else (yield self, staying)
 
     @property
     def filled(self) -> Pools:
@@ -304,7 +313,7 @@ class Room:
 
 
 # Yields a capacity and promises, and is sent the capacity with just these promises, packed anew.
-Repacking: TypeAlias = Generator[tuple[Room, tuple[Outstanding, ...]], Room, T]
+Repacking: TypeAlias = Generator[tuple[Room, PackingOrder], Room, T]
 
 
 def answered(repacking: Repacking[T]) -> T:
@@ -317,7 +326,7 @@ def answered_together(repackings: Mapping[int, Repacking[T]]) -> dict[int, T]:
     answers: dict[int, T] = {}
     rooms: dict[int, Room | None] = dict.fromkeys(repackings)
     while rooms:
-        requests: dict[int, tuple[Room, tuple[Outstanding, ...]]] = {}
+        requests: dict[int, tuple[Room, PackingOrder]] = {}
         for place, room in rooms.items():
             repacking = repackings[place]
             try:
@@ -326,13 +335,13 @@ def answered_together(repackings: Mapping[int, Repacking[T]]) -> dict[int, T]:
                 answers[place] = ended.value
         rooms = {}
         for kinds, places in _by_kinds(requests):
-            outstanding_at = [(requests[place][0].cluster, requests[place][1]) for place in places]
-            rooms |= zip(places, repack(kinds, outstanding_at), strict=True)
+            orders_at = [(requests[place][0].cluster, requests[place][1]) for place in places]
+            rooms |= zip(places, repack(kinds, orders_at), strict=True)
     return answers
 
 
 def _by_kinds(
-    requests: Mapping[int, tuple[Room, tuple[Outstanding, ...]]],
+    requests: Mapping[int, tuple[Room, PackingOrder]],
 ) -> Iterable[tuple[PoolKinds, list[int]]]:
     """Group places by their kinds of pools, which all capacities of one fleet share."""
     groups: dict[int, tuple[PoolKinds, list[int]]] = {}
@@ -341,9 +350,7 @@ def _by_kinds(
     return groups.values()
 
 
-def repack(
-    kinds: PoolKinds, outstanding_at: Sequence[tuple[ClusterPools, Sequence[Outstanding]]]
-) -> list[Room]:
+def repack(kinds: PoolKinds, orders_at: Sequence[tuple[ClusterPools, PackingOrder]]) -> list[Room]:
     """Pack the promises of clusters from the reported cells on, as ``Room.of`` does.
 
     All pools must be among the ``kinds``. Clusters with the same resources are packed in the same
@@ -352,52 +359,59 @@ def repack(
     packed_rooms: dict[int, Room] = {}
     # Shared, because mostly the same groups occur in many clusters.
     index = ShapeIndex()
-    groups = [outstanding_alike(outstanding, index) for _, outstanding in outstanding_at]
+    groups = [in_groups(order, index) for _, order in orders_at]
     by_resources: dict[tuple[str, ...], list[int]] = {}
-    for place in sorted(range(len(outstanding_at)), key=lambda place: -len(groups[place])):
-        resources = outstanding_at[place][0].pools.cells.resources
+    for place in sorted(range(len(orders_at)), key=lambda place: -len(groups[place])):
+        resources = orders_at[place][0].pools.cells.resources
         by_resources.setdefault(resources, []).append(place)
     for places in by_resources.values():
         for first in range(0, len(places), _MAX_AT_ONCE):
             some = places[first : first + _MAX_AT_ONCE]
             rooms = _packed_alike(
                 kinds,
-                [outstanding_at[place] for place in some],
+                [orders_at[place] for place in some],
                 [groups[place] for place in some],
                 index,
             )
             packed_rooms |= zip(some, rooms, strict=True)
-    return [packed_rooms[place] for place in range(len(outstanding_at))]
+    return [packed_rooms[place] for place in range(len(orders_at))]
 
 
 def _packed_alike(
     kinds: PoolKinds,
-    outstanding_at: Sequence[tuple[ClusterPools, Sequence[Outstanding]]],
+    orders_at: Sequence[tuple[ClusterPools, PackingOrder]],
     groups: _Groups,
     index: ShapeIndex,
 ) -> list[Room]:
     """Pack the promises of clusters with the same resources."""
-    clusters = [cluster for cluster, _ in outstanding_at]
+    clusters = [cluster for cluster, _ in orders_at]
     packed = _in_order(kinds, clusters, groups, index)
-    short = [place for place, packing in enumerate(packed) if packing.held.is_overcommitted]
-    best: dict[int, Room] = {}
+    overfull = [place for place, packing in enumerate(packed) if packing.held.is_overcommitted]
+    short = [place for place in overfull if not orders_at[place][1].later]
+    best = {
+        place: _one_by_one(kinds, *orders_at[place]) for place in overfull if place not in short
+    }
     if short:
         largest_first = [by_size(clusters[place].pools, groups[place]) for place in short]
         resorted = _in_order(kinds, [clusters[place] for place in short], largest_first, index)
         for place, other in zip(short, resorted, strict=True):
-            best[place] = _best(packed[place], other, outstanding_at[place][1])
+            best[place] = _best(packed[place], other, orders_at[place][1].promises)
     rooms = [best.get(place) or packing.room() for place, packing in enumerate(packed)]
-    return [
-        _arrived(room, tuple(outstanding))
-        for room, (_, outstanding) in zip(rooms, outstanding_at, strict=True)
-    ]
+    return [_arrived(room, order) for room, (_, order) in zip(rooms, orders_at, strict=True)]
 
 
-def _arrived(room: Room, outstanding: tuple[Outstanding, ...]) -> Room:
+def _one_by_one(kinds: PoolKinds, cluster: ClusterPools, order: PackingOrder) -> Room:
+    """Pack older promises, then one later promise after the other."""
+    (room,) = repack(kinds, [(cluster, PackingOrder.of_report(order.older))])
+    return room.with_promised(order.later)
+
+
+def _arrived(room: Room, order: PackingOrder) -> Room:
     """Record the order in which the promises were made, if they are packed in another one."""
-    if room.outstanding == outstanding:
-        return room
-    return replace(room, held=room.held._replace(arrived=outstanding))
+    held = room.held._replace(grouped=order.grouped)
+    if held.outstanding != order.promises:
+        held = held._replace(arrived=order.promises)
+    return replace(room, held=held)
 
 
 class _Packed(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, overload
 
 import numpy as np
 
-from federation.capacity.assignments import Assignment, Held, runs_alike
+from federation.capacity.assignments import Assignment, Held, ShapeIndex, in_groups
 from federation.capacity.cells import (
     VIEWS,
     FreeCells,
@@ -36,7 +36,7 @@ from federation.model.pools.matching import Match, keys_not_carried, untold_by_p
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
 from federation.model.reasons import Reason
-from federation.model.reservations import Outstanding
+from federation.model.reservations import Outstanding, PackingOrder
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
@@ -52,7 +52,7 @@ class UnpackedRoom(NamedTuple):
     report: ReportId
     pools: Pools
     follows_claims: bool
-    outstanding: tuple[Outstanding, ...]
+    order: PackingOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -211,6 +211,19 @@ class FleetRooms:
             lazy_outstanding=self.lazy_outstanding.with_more(promised),
             strict_holds=self.strict_holds,
         )
+
+    def in_order(self, orders: Mapping[int, PackingOrder]) -> FleetRooms:
+        """Pack clusters anew that hold other promises, or in another order, than ``orders`` say.
+
+        A trial may have left a cluster as it was: a share that shrinks stays packed where others
+        would lose their room. Other control planes do not see that.
+        """
+        anew = {
+            c: UnpackedRoom(cluster.report, cluster.pools, cluster.follows_claims, order)
+            for c, order in orders.items()
+            if (cluster := self.clusters[c]) and (held := self.held[c]) and held.order != order
+        }
+        return self.with_rooms(anew) if anew else self
 
     def report(self, position: int) -> ReportId | None:
         """Return the report that a cluster's cells are from."""
@@ -376,16 +389,22 @@ def _packed(
     kinds_by_room = [kinds.of(room.pools) for room in unpacked]
     reported = [room.pools.cells for room in unpacked]
     cells = PackedCells(free_cells=unpacked_cells(reported, kinds_by_room))
-    groups = [runs_alike(room.outstanding) for room in unpacked]
+    index = ShapeIndex()
+    groups = [in_groups(room.order, index) for room in unpacked]
     resources = [reported_cells.resources for reported_cells in reported]
-    held = [
-        Held().with_more(assignments) if assignments else Held()
-        for assignments in pack_groups(cells, groups, kinds, resources)
-    ]
+    held = []
+    for room, assignments in zip(
+        unpacked, pack_groups(cells, groups, kinds, resources, index), strict=True
+    ):
+        promises = Held(grouped=room.order.grouped)
+        promises = promises.with_more(assignments) if assignments else promises
+        if promises.outstanding != room.order.promises:
+            promises = promises._replace(arrived=room.order.promises)
+        held.append(promises)
     for place, promises in enumerate(held):
         if promises.is_overcommitted:
-            report, pools, follows_claims, outstanding = unpacked[place]
-            room = Room.of(report, pools, outstanding, follows_claims=follows_claims)
-            held[place] = room.held
-            cells.moved[place] = with_kinds(room.free_cells, [kinds.of(pools)]), 0
+            report, pools, follows_claims, order = unpacked[place]
+            anew = Room.of(report, pools, order, follows_claims=follows_claims)
+            held[place] = anew.held
+            cells.moved[place] = with_kinds(anew.free_cells, [kinds.of(pools)]), 0
     return held, cells

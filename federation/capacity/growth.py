@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from federation.model.reservations import Outstanding, PromiseCertificate, is_repeated
+from federation.model.reservations import (
+    Outstanding,
+    PackingOrder,
+    PromiseCertificate,
+    is_repeated,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +66,16 @@ class PromiseChange:
         return sum([part.to_pack for part in self.kept if part and part.component == component])
 
 
-def kept_in(
-    outstanding: Iterable[Outstanding], changes: Mapping[str, PromiseChange]
-) -> tuple[Outstanding, ...]:
+def kept_in(order: PackingOrder, changes: Mapping[str, PromiseChange]) -> PackingOrder:
     """Return the promises that stay in a cluster, in order, by the changes of some bindings."""
     parts = {binding: iter(change.kept) for binding, change in changes.items()}
-    stays = (
+    stays = [
         next(parts[promise.binding]) if promise.binding in parts else promise
-        for promise in outstanding
-    )
-    return tuple([promise for promise in stays if promise is not None])
+        for promise in order.promises
+    ]
+    older = [promise for promise in stays[: order.grouped] if promise is not None]
+    later = [promise for promise in stays[order.grouped :] if promise is not None]
+    return PackingOrder((*older, *later), len(older))
 
 
 def of_binding(outstanding: Iterable[Outstanding], binding: str) -> tuple[Outstanding, ...]:
@@ -94,33 +99,6 @@ def positions_by_promises(
             group = groups[id(promises)] = promises, []
         group[1].append(position)
     return groups.values()
-
-
-def with_parts_as_one(
-    had: tuple[Outstanding, ...], outstanding: Sequence[Outstanding]
-) -> tuple[Outstanding, ...] | None:
-    """Return ``had`` with parts merged as in ``outstanding``, None if that has another beginning.
-
-    Parts of one promise become one when pods show up or when they are many.
-    """
-    if len(outstanding) >= len(had) and tuple(outstanding[: len(had)]) == had:
-        return had
-    parts = list(had)
-    for place, as_one in enumerate(outstanding):
-        while place < len(parts) and parts[place] != as_one:
-            part = parts[place]
-            newer = next(
-                (later for later in range(place + 1, len(parts)) if _is_of(part, parts[later])), 0
-            )
-            if not newer or part.in_cells >= as_one.in_cells:
-                return None
-            parts[place] = _more(part, parts.pop(newer))
-    return tuple(parts) if len(parts) <= len(outstanding) else None
-
-
-def _is_of(promise: Outstanding, other: Outstanding) -> bool:
-    """Tell whether two promises are of one component."""
-    return promise.binding == other.binding and promise.component == other.component
 
 
 def _by_component(promises: Sequence[Outstanding]) -> dict[str, Outstanding]:

@@ -5,6 +5,7 @@ Pure and immutable: each change gives a new ledger. Must not check capacity, nor
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from federation.capacity.holdings import (
     reserve_again,
     restore_reservations,
 )
-from federation.model.reservations import Outstanding, Reservation, Share
+from federation.model.reservations import Outstanding, PackingOrder, Reservation, Share
 from federation.model.shapes import Echo
 
 ValueT = TypeVar("ValueT")
@@ -111,17 +112,21 @@ _MAX_CHANGES: Final = 1_000
 class _OpenReservations(NamedTuple):
     """Bindings with outstanding promises, and these promises in the order in which they were made.
 
-    ``newest`` is the version of the last promise.
+    ``versions`` are parallel to ``in_order``: the ledger versions that made them, ascending.
     """
 
     by_binding: Mapping[str, BindingReservations]
     in_order: tuple[Outstanding, ...]
-    newest: int
+    versions: tuple[int, ...]
 
     @classmethod
     def of(cls, by_binding: Mapping[str, BindingReservations]) -> _OpenReservations:
-        in_order, newest = _by_growth(by_binding)
-        return cls(by_binding, in_order, newest)
+        return cls(by_binding, *_by_growth(by_binding))
+
+    @property
+    def newest(self) -> int:
+        """The version of the last promise, 0 without any."""
+        return self.versions[-1] if self.versions else 0
 
     def with_changes(self, changes: Mapping[str, BindingReservations | None]) -> _OpenReservations:
         opened = {
@@ -131,15 +136,17 @@ class _OpenReservations(NamedTuple):
         if changes.keys().isdisjoint(self.by_binding) and all(
             holding.versions[0] > self.newest for holding in opened.values()
         ):
-            in_order, newest = _by_growth(opened)
-            return _OpenReservations(by_binding, self.in_order + in_order, max(newest, self.newest))
+            in_order, versions = _by_growth(opened)
+            return _OpenReservations(by_binding, self.in_order + in_order, self.versions + versions)
         for key in changes.keys() - opened.keys():
             by_binding.pop(key, None)
         return _OpenReservations.of(by_binding)
 
 
-def _by_growth(holdings: Mapping[str, BindingReservations]) -> tuple[tuple[Outstanding, ...], int]:
-    """Return all outstanding promises, the newest last, and the newest version."""
+def _by_growth(
+    holdings: Mapping[str, BindingReservations],
+) -> tuple[tuple[Outstanding, ...], tuple[int, ...]]:
+    """Return all outstanding promises, the newest last, and the versions that made them."""
     ordered = sorted(
         (version, key, place, part)
         for key, holding in holdings.items()
@@ -147,10 +154,10 @@ def _by_growth(holdings: Mapping[str, BindingReservations]) -> tuple[tuple[Outst
             zip(holding.versions, holding.outstanding, strict=True)
         )
     )
-    return tuple([part for _, _, _, part in ordered]), ordered[-1][0] if ordered else 0
+    return tuple([part for _, _, _, part in ordered]), tuple([version for version, *_ in ordered])
 
 
-_NONE: Final = _OpenReservations({}, (), 0)
+_NONE: Final = _OpenReservations({}, (), ())
 
 
 class _Open:
@@ -206,13 +213,15 @@ class ClusterLedger:
 
     ``version`` grows by one with each event, so that it names a state of the ledger. At
     ``interest_version`` the selectors that the agent counts pods by last changed. The newest
-    report answers ``answered_version``, 0 if the agent had no selectors yet.
+    report made ``reported_version``, and answers ``answered_version``, 0 if the agent had no
+    selectors yet.
     """
 
     cluster: str
     version: int = 0
     interest_version: int = 0
     answered_version: int = 0
+    reported_version: int = 0
     _held: _Bindings = field(default_factory=SharingMap, repr=False)
     _open: _Open = field(default_factory=lambda: _Open(None, {}), repr=False, compare=False)
 
@@ -224,8 +233,11 @@ class ClusterLedger:
         reservations: Mapping[str, Sequence[Reservation]],
         answered_version: int = 0,
         echoes: Iterable[Echo] = (),
+        reported_version: int = 0,
     ) -> ClusterLedger:
         """Restore a ledger from its stored reservations by binding and its newest report.
+
+        Without a ``reported_version`` the report is taken to be newer than all of them.
 
         It equals the live ledger but for three things that are not stored. If the report answers
         no version, adopted replicas count as never seen, although an earlier report may have seen
@@ -243,6 +255,7 @@ class ClusterLedger:
             version=version,
             interest_version=version,
             answered_version=answered_version,
+            reported_version=reported_version or version,
             _held=SharingMap.of(held),
             _open=_Open(None, waiting),
         )
@@ -296,6 +309,7 @@ class ClusterLedger:
             version=self.version + 1,
             interest_version=self.interest_version,
             answered_version=interest_version,
+            reported_version=self.version + 1,
             _held=held,
             _open=_Open(None, opened),
         )
@@ -320,6 +334,7 @@ class ClusterLedger:
             version=version,
             interest_version=interest_version,
             answered_version=self.answered_version,
+            reported_version=self.reported_version,
             _held=self._held.with_changes(holdings),
             _open=_Open(self._open, holdings),
         )
@@ -358,6 +373,12 @@ class ClusterLedger:
     def outstanding(self) -> tuple[Outstanding, ...]:
         """Return all outstanding promises of the cluster, in the order in which they were made."""
         return self._open.merged().in_order
+
+    def order(self) -> PackingOrder:
+        """Return all outstanding promises of the cluster, in the order in which they are packed."""
+        current = self._open.merged()
+        grouped = bisect_right(current.versions, self.reported_version)
+        return PackingOrder(current.in_order, grouped)
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
         """Return the outstanding promises of one binding, by version and component.

@@ -324,7 +324,7 @@ def _grown_room(ask: _Ask, room: Room, limits: RoomLimits) -> Repacking[Room | R
     """Return the capacity with the additional promises, or the reason of a refusal."""
     packed, promises = room, ask.change.more
     if not ask.change.is_in_place:
-        packed = yield room, kept_in(room.outstanding, {ask.binding: ask.change})
+        packed = yield room, kept_in(room.held.order, {ask.binding: ask.change})
         if packed.stuck(ask.binding) > room.stuck(ask.binding):
             return Reason(ReasonCode.STRANDS_OTHERS)
     if limits.lacks_set(packed, promises):
@@ -357,17 +357,17 @@ def _with_packed(
     max_filled, max_spread = room.max_by_view(promise.requirements)
     if max_filled >= promise.to_pack:
         return room.with_one(promise)
-    packed = yield room, (*room.outstanding, promise)
+    packed = yield room, room.order_anew(promise)
     if packed.stuck() > room.stuck():
         return shortage(min(max_filled, max_spread), promise, held)
-    return packed
+    return packed.with_grouped(room.held.grouped)
 
 
 def _lessened(room: Room, remaining: Mapping[str, tuple[Outstanding, ...]]) -> Repacking[Room]:
     """Return the capacity where bindings hold no more than the remaining promises."""
     gone = {binding for binding, promises in remaining.items() if not promises}
-    staying = tuple(promise for promise in room.outstanding if promise.binding not in gone)
-    if len(staying) < len(room.holdings):
+    staying = room.held.order.without(gone)
+    if len(staying.promises) < len(room.holdings):
         room = yield room, staying
     lessened = {binding: promises for binding, promises in remaining.items() if promises}
     return (yield from _confirmed(room, lessened))
@@ -378,13 +378,13 @@ def _confirmed(room: Room, asks: Mapping[str, tuple[Outstanding, ...]]) -> Repac
 
     Where the others fit worse after it, which happens, the capacity is returned unchanged.
     """
-    current = room.outstanding
+    order = room.held.order
     changes = {
-        binding: PromiseChange.of(of_binding(current, binding), promises)
+        binding: PromiseChange.of(of_binding(order.promises, binding), promises)
         for binding, promises in asks.items()
     }
-    remaining = kept_in(current, changes)
-    if remaining == current:
+    remaining = kept_in(order, changes)
+    if remaining == order:
         return room
     packed = yield room, remaining
     return room if packed.stuck() > room.stuck() else packed

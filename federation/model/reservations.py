@@ -6,7 +6,7 @@ Pure; amounts in base units, replicas are whole. Must not pack or remember anyth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -138,6 +138,38 @@ class Outstanding(NamedTuple):
     def to_pack(self) -> int:
         """Return the replicas that need capacity in the cells."""
         return self.in_cells - self.credited
+
+
+class PackingOrder(NamedTuple):
+    """Outstanding promises of a cluster, in the order in which they were made.
+
+    The first ``grouped`` of them, those older than the cluster's newest report, are packed kind by
+    kind. Every later one is packed by itself, so that all control planes come to the same cells.
+    """
+
+    promises: tuple[Outstanding, ...]
+    grouped: int
+
+    @classmethod
+    def of_report(cls, promises: Sequence[Outstanding]) -> PackingOrder:
+        """Return the order of promises that are all older than the report."""
+        return cls(tuple(promises), len(promises))
+
+    @property
+    def older(self) -> tuple[Outstanding, ...]:
+        """The promises that are packed kind by kind."""
+        return self.promises[: self.grouped]
+
+    @property
+    def later(self) -> tuple[Outstanding, ...]:
+        """The promises that are packed one by one."""
+        return self.promises[self.grouped :]
+
+    def without(self, bindings: Collection[str]) -> PackingOrder:
+        """Return the order without the promises of some bindings."""
+        older = [promise for promise in self.older if promise.binding not in bindings]
+        later = [promise for promise in self.later if promise.binding not in bindings]
+        return PackingOrder((*older, *later), len(older))
 
 
 def is_repeated(

@@ -17,6 +17,16 @@ from federation.services.agent_values import AgentFacts
 from federation.services.values import ExactQuestion, PrincipalKind
 
 
+class StoredReport(NamedTuple):
+    """The newest report of a cluster, when it was received (Unix seconds), and the ledger version
+    that it made, 0 where an older release stored it.
+    """
+
+    report: CapacityReport
+    received_at: float
+    ledger_version: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCluster:
     """A cluster as committed, with its newest report; ``id`` never changes.
@@ -31,8 +41,7 @@ class StoredCluster:
     ledger_version: int = 0
     history: int = 0
     reported: tuple[int, int] | None = None
-    report: CapacityReport | None = None
-    received_at: float | None = None
+    report: StoredReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +216,8 @@ class Reports(Protocol):
         """
         ...
 
-    async def get(self, names: Collection[str]) -> Mapping[str, tuple[CapacityReport, float]]:
-        """The newest report of each that has one, and when it was received, in Unix seconds."""
+    async def get(self, names: Collection[str]) -> Mapping[str, StoredReport]:
+        """Return the newest report of each cluster that has one."""
         ...
 
 

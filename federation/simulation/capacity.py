@@ -28,7 +28,7 @@ from federation.model.placement import Binding, Certificate
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import Amount, Reason
 from federation.model.reported_pools import pools_of
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.workload import Component, TargetCluster
 from federation.scheduler.decide import Decided, Draft, OfferedCapacity, Scarcity
 from federation.scheduler.demand import Demand
@@ -317,7 +317,7 @@ def _room(state: ClusterState) -> UnpackedRoom | None:
         ReportId(report.epoch, report.sequence),
         pools_of(report.pools),
         state.follows_claims,
-        state.promised,
+        PackingOrder.of_report(state.promised),
     )
 
 

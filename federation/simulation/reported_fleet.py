@@ -30,7 +30,7 @@ from federation.model.component_sets import shape_of
 from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, binding_key
 from federation.model.reported_pools import pools_of
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Decision, Outcome
@@ -210,7 +210,8 @@ class _ReportedCluster:
         if report is None or self.pools is None:
             return None
         report_id = ReportId(report.epoch, report.sequence)
-        return UnpackedRoom(report_id, self.pools, self.picture.follows_claims, self.outstanding)
+        order = PackingOrder.of_report(self.outstanding)
+        return UnpackedRoom(report_id, self.pools, self.picture.follows_claims, order)
 
     def knows(self, decision: TracedDecision) -> bool:
         """Whether its picture was taken after the decision."""
@@ -239,7 +240,8 @@ class _ReportedCluster:
                     )
                 )
         change = PromiseChange.of(own_promises, tuple(promises))
-        self.outstanding = (*kept_in(self.outstanding, {binding.key: change}), *change.more)
+        staying = kept_in(PackingOrder.of_report(self.outstanding), {binding.key: change})
+        self.outstanding = (*staying.promises, *change.more)
 
     def take(self, key: str) -> None:
         """Remove the promises of a binding."""

@@ -18,7 +18,7 @@ from federation.history.cluster_rows import CLUSTERS, SPECS
 from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
 from federation.services.agent_values import AgentFacts
-from federation.services.member_ports import StoredCluster
+from federation.services.member_ports import StoredCluster, StoredReport
 from federation.store.document_rows import FACTS
 from federation.store.replica_tables import presence
 from federation.store.reports import BODY, ReportReader
@@ -41,6 +41,7 @@ class ClusterStatements:
                 cluster_capacity.c.received_at,
                 cluster_capacity.c.version.label("ledger_version"),
                 cluster_capacity.c.history,
+                cluster_capacity.c.report_version,
             )
             .outerjoin(cluster_report, cluster_report.c.cluster_id == table.c.id)
             .outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
@@ -52,8 +53,11 @@ class ClusterStatements:
                 cluster_of(row),
                 ledger_version=row.ledger_version or 0,
                 history=row.history or 0,
-                report=None if row.body is None else reader.read(row.body),
-                received_at=unix_seconds(row.received_at),
+                report=None
+                if row.body is None
+                else StoredReport(
+                    reader.read(row.body), unix_seconds(row.received_at) or 0.0, row.report_version
+                ),
             )
             for row in await self._connection.execute(named("clusters.all", statement))
         ]
@@ -139,6 +143,7 @@ class ClusterStatements:
                     epoch=0,
                     sequence=0,
                     received_at=None,
+                    report_version=0,
                 ),
             )
         )

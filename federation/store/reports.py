@@ -18,7 +18,7 @@ from federation.history.report_rows import REPORTS, ReportRow
 from federation.model.cluster import CapacityReport
 from federation.model.shapes import Shape
 from federation.services.journal import ReportAdvanced
-from federation.services.member_ports import NamedReport, ReportVerdict
+from federation.services.member_ports import NamedReport, ReportVerdict, StoredReport
 from federation.store.journal import JournalStatements
 from federation.store.statements import named
 from federation.store.tables import cluster, cluster_capacity, cluster_report, unix_seconds
@@ -43,12 +43,13 @@ ADVANCE = text("""
         LEFT JOIN cluster ON cluster.name = given.name AND cluster.uid = given.uid
     ), moved AS (
         INSERT INTO cluster_capacity AS stored
-            (cluster_id, version, history, epoch, sequence, received_at)
-        SELECT cluster_id, 1, nonce, epoch, sequence, now()
+            (cluster_id, version, history, epoch, sequence, received_at, report_version)
+        SELECT cluster_id, 1, nonce, epoch, sequence, now(), 1
         FROM input WHERE cluster_id IS NOT NULL ORDER BY cluster_id
         ON CONFLICT (cluster_id) DO UPDATE
         SET version = stored.version + 1, history = stored.history # excluded.history,
-            epoch = excluded.epoch, sequence = excluded.sequence, received_at = excluded.received_at
+            epoch = excluded.epoch, sequence = excluded.sequence,
+            received_at = excluded.received_at, report_version = stored.version + 1
         WHERE (stored.epoch, stored.sequence) < (excluded.epoch, excluded.sequence)
         RETURNING cluster_id, version, received_at
     ), written AS (
@@ -112,16 +113,23 @@ class ReportStatements:
             for row in judged
         ]
 
-    async def get(self, names: Collection[str]) -> Mapping[str, tuple[CapacityReport, float]]:
+    async def get(self, names: Collection[str]) -> Mapping[str, StoredReport]:
         statement = (
-            select(cluster.c.name, BODY, cluster_capacity.c.received_at)
+            select(
+                cluster.c.name,
+                BODY,
+                cluster_capacity.c.received_at,
+                cluster_capacity.c.report_version,
+            )
             .join(cluster_report, cluster_report.c.cluster_id == cluster.c.id)
             .join(cluster_capacity, cluster_capacity.c.cluster_id == cluster.c.id)
             .where(cluster.c.name == any_(bindparam("names", list(names), ARRAY(Text))))
         )
         reader = ReportReader()
         return {
-            row.name: (reader.read(row.body), row.received_at.timestamp())
+            row.name: StoredReport(
+                reader.read(row.body), row.received_at.timestamp(), row.report_version
+            )
             for row in await self._connection.execute(named("reports.get", statement))
         }
 

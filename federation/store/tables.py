@@ -161,6 +161,13 @@ cluster_capacity = Table(
         server_default=text("0"),
         comment="XOR of the nonces of all changes: it names what led to the version.",
     ),
+    Column(
+        "report_version",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="Version that the newest report made; 0: a release stored it that did not say.",
+    ),
     CheckConstraint("version >= 1", name="version_positive"),
     comment="Ledger of each cluster: decisions lock these small rows, reports lie in "
     "cluster_report.",

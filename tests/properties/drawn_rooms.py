@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.model.pools.values import Cells, NodePool, Pools
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from tests.pools import alike, cells_of
 
@@ -128,7 +128,7 @@ def unpacked_rooms(drawn: DrawnRooms) -> list[UnpackedRoom]:
             ReportId(1, number),
             table(cells, (*RESOURCES, "example.com/rare") if number % 3 == 1 else RESOURCES),
             number % 2 == 0,
-            tuple(outstanding),
+            PackingOrder.of_report(outstanding),
         )
         for number, (cells, outstanding) in enumerate(drawn)
     ]

@@ -14,7 +14,7 @@ from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, packable_c
 from federation.capacity.second_looks import LEFT_FREE
 from federation.model.placement import Certificate
-from federation.model.reservations import Outstanding
+from federation.model.reservations import Outstanding, PackingOrder
 from federation.model.workload import ReplicaRequirements
 from lab.promising import asked_of
 from tests.pools import cells_of, one_pool
@@ -34,7 +34,9 @@ def fleet_of(*promises: Outstanding, seed: int) -> FleetRooms:
         for _ in range(NODES)
     ]
     nodes = one_pool(cells_of(groups, allocatable=[(8000, 32 * GIB)] * NODES))
-    return FleetRooms.of([UnpackedRoom(ReportId(1, 1), nodes, False, promises)])
+    return FleetRooms.of(
+        [UnpackedRoom(ReportId(1, 1), nodes, False, PackingOrder.of_report(promises))]
+    )
 
 
 def runs_of(fleet: FleetRooms, requirements: ReplicaRequirements = SMALL) -> list[int]:

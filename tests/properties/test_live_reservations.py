@@ -221,7 +221,8 @@ class Federation:
                     continue
                 for key in ledger.bindings():
                     assert theirs.of_binding(key) == ledger.of_binding(key)
-                assert theirs.outstanding() == ledger.outstanding()
+                assert theirs.order() == ledger.order()
+                assert other.free_cells(name) == first.free_cells(name)
 
     # How it happens
 

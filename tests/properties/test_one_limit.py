@@ -15,7 +15,7 @@ from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.own_promises import KeptPromise, OwnPromises
 from federation.capacity.reserve import Refused, packable_c
 from federation.model.placement import Certificate
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
 from lab.promising import asked_of
 from lab.slow_packer import broken_promise
@@ -50,7 +50,9 @@ def fleet_of(drawn: _Drawn) -> FleetRooms:
                 )
             ),
             False,
-            tuple(Outstanding(f"shop/w{number}", *each) for number, each in enumerate(promised)),
+            PackingOrder.of_report(
+                [Outstanding(f"shop/w{number}", *drawn) for number, drawn in enumerate(promised)]
+            ),
         )
         for nodes, promised in drawn
     )

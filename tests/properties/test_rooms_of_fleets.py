@@ -23,7 +23,7 @@ from federation.capacity.reserve import (
 )
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.values import Cells, NodePool
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from lab.promising import asked_of
 from lab.slow_packer import broken_promise
@@ -123,7 +123,7 @@ def changed_rooms(draw: st.DrawFn) -> Room | UnpackedRoom | None:
     )
     keys = draw(st.sampled_from([(HOST,), (HOST, "zone"), ("zone",)]))
     pools = replace(table(draw(cells_drawn)), label_keys=keys, pools=(draw(pool), draw(pool)))
-    unpacked = UnpackedRoom(REPORT, pools, draw(st.booleans()), ())
+    unpacked = UnpackedRoom(REPORT, pools, draw(st.booleans()), PackingOrder((), 0))
     return unpacked if draw(st.booleans()) else packed_room(unpacked)
 
 
@@ -175,7 +175,9 @@ def test_labels_that_change_for_ever_do_not_make_kinds_for_ever() -> None:
     def reported(number: int) -> UnpackedRoom:
         hosts = tuple(NodePool(labels={HOST: f"node{each}"}) for each in (number, number + 1))
         pools = table([(0, 1, (8, 8, 8, 0)), (1, 1, (8, 8, 8, 0))])
-        return UnpackedRoom(REPORT, replace(pools, label_keys=(HOST,), pools=hosts), False, ())
+        return UnpackedRoom(
+            REPORT, replace(pools, label_keys=(HOST,), pools=hosts), False, PackingOrder((), 0)
+        )
 
     fleet = FleetRooms.of(map(reported, range(4)))
     for number in range(100):

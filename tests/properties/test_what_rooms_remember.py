@@ -21,7 +21,7 @@ from federation.model.pools.building import build_pools
 from federation.model.pools.values import NodeColumn, NodeColumns, Pools
 from federation.model.positions import Moves
 from federation.model.reported_pools import pools_of, reported_pools
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.workload import (
     NodeClaim,
     ReplicaRequirements,
@@ -184,7 +184,9 @@ class Fleet:
                 kubernetes_minor=(0, 20, 30, 36)[change.second % 4],
                 cells=replace(cells, min_rk=less_rk, allocatable_rk=size_rk),
             )
-        report = UnpackedRoom(ReportId(1, 1 + self.changes), reported, False, room.outstanding)
+        report = UnpackedRoom(
+            ReportId(1, 1 + self.changes), reported, False, PackingOrder.of_report(room.outstanding)
+        )
         return self.rooms.with_rooms({change.cluster: report})
 
 
@@ -214,7 +216,10 @@ def test_what_a_room_remembers_changes_no_answer(
     limit: int,
 ) -> None:
     rooms = FleetRooms.of(
-        [UnpackedRoom(ReportId(1, 1), pools(cluster), False, ()) for cluster in drawn]
+        [
+            UnpackedRoom(ReportId(1, 1), pools(cluster), False, PackingOrder((), 0))
+            for cluster in drawn
+        ]
     )
     fleet = Fleet(rooms, kinds)
     for number, change in enumerate(happenings):
@@ -227,8 +232,8 @@ def test_what_a_room_remembers_changes_no_answer(
             anew, requested, limit
         )
         if number % 4 == 3:
-            outstanding = (*room.outstanding, Outstanding("shop/more", requested, limit))
-            assert packing(room.repacked(outstanding)) == packing(anew.repacked(outstanding))
+            order = room.order_anew(Outstanding("shop/more", requested, limit))
+            assert packing(room.repacked(order)) == packing(anew.repacked(order))
 
 
 @given(
@@ -244,7 +249,10 @@ def test_columns_tell_where_large_pods_mix_with_others_as_a_look_at_each_cluster
     happenings: list[Change],
 ) -> None:
     rooms = FleetRooms.of(
-        [UnpackedRoom(ReportId(1, 1), pools(cluster), False, ()) for cluster in drawn]
+        [
+            UnpackedRoom(ReportId(1, 1), pools(cluster), False, PackingOrder((), 0))
+            for cluster in drawn
+        ]
     )
     fleet = Fleet(rooms, kinds)
     for change in happenings:

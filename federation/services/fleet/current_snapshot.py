@@ -140,7 +140,7 @@ class ChangedRooms:
         """Return a cluster's room for this ledger; None without pools.
 
         It is made from the room of an earlier ledger, or from ``shown``, the room in the snapshot.
-        Without both it is returned unpacked.
+        Where neither goes on to this ledger it is returned unpacked.
         """
         pools = self._pools.get(name)
         if pools is None:
@@ -153,10 +153,11 @@ class ChangedRooms:
         earlier = packed.room if packed is not None else None
         if earlier is None and name not in self._emptied:
             earlier = shown
-        if earlier is None:
+        order = ledger.order()
+        room = None if earlier is None else earlier.following(order)
+        if room is None:
             report_id = ReportId(report.epoch, report.sequence)
-            return UnpackedRoom(report_id, pools, follows_claims, ledger.outstanding())
-        room = earlier.holding(ledger.outstanding())
+            return UnpackedRoom(report_id, pools, follows_claims, order)
         self.put(name, ledger, room)
         return room
 
@@ -235,7 +236,7 @@ def _packed(reports: Mapping[str, ComingReport]) -> dict[str, PackedRoom]:
                 ReportId(report.epoch, report.sequence),
                 _newer_pools(coming.pools, report.pools),
                 coming.follows_claims,
-                ledger.outstanding(),
+                ledger.order(),
             )
     rooms = zip(unpacked, FleetRooms.of(unpacked.values()).rooms, strict=True)
     return {name: PackedRoom(versions[name], room) for name, room in rooms if room is not None}

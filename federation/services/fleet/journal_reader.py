@@ -329,7 +329,7 @@ class Following:
         }
         reports = await read.reports.get(reported) if reported else {}
         # Other control planes received these reports, so nobody has packed them in this process.
-        await self._fleet.pack_ahead((name, report) for name, (report, _) in reports.items())
+        await self._fleet.pack_ahead((name, stored.report) for name, stored in reports.items())
         for change in changes:
             # A cluster that is deleted during this await has left the fleet.
             if (
@@ -337,7 +337,7 @@ class Following:
                 and change.cluster in reports
                 and self._fleet.has(change.cluster)
             ):
-                report, received_at = reports[change.cluster]
+                report, received_at, _ = reports[change.cluster]
                 if (report.epoch, report.sequence) == (change.epoch, change.sequence):
                     self._fleet.put_report(
                         change.cluster, report, received_at, change.version, change.nonce

@@ -40,6 +40,7 @@ from federation.services.journal import (
     ReportAdvanced,
     StoredReservations,
 )
+from federation.services.member_ports import StoredReport
 from federation.services.ports import ModelObserver, Store
 from federation.services.troubles import tell
 from federation.services.values import ClusterView, KnownCluster
@@ -111,11 +112,7 @@ class FleetOwner:
                 for member in stored
             },
             rows,
-            {
-                member.cluster.name: (member.report, member.received_at or 0.0)
-                for member in stored
-                if member.report is not None
-            },
+            {member.cluster.name: member.report for member in stored if member.report is not None},
         )
         self.position = position
 
@@ -356,7 +353,7 @@ class FleetOwner:
         self,
         versions: Mapping[str, LedgerVersion],
         rows: Sequence[StoredReservations],
-        reports: Mapping[str, tuple[CapacityReport, float]],
+        reports: Mapping[str, StoredReport],
     ) -> None:
         """Replace the ledgers and the newest reports of clusters by what the store has.
 
@@ -366,18 +363,19 @@ class FleetOwner:
             self._ledgers.note_holder(row)
         reservations = by_cluster(rows)
         for name, at in versions.items():
-            report, received_at = reports.get(name, (None, None))
+            stored = reports.get(name)
             ledger = ClusterLedger.restored(
                 name,
                 at.version,
                 reservations.get(name, {}),
-                report.interest_version if report else 0,
-                report.echoes if report else (),
+                stored.report.interest_version if stored else 0,
+                stored.report.echoes if stored else (),
+                stored.ledger_version if stored else 0,
             )
             self._ledgers.put(ledger, at.history)
             self._repack_room(name)
-            if report is not None and received_at is not None:
-                self._take_report(name, report, received_at)
+            if stored is not None:
+                self._take_report(name, stored.report, stored.received_at)
             else:
                 self._put_state(name, replace(self._states[name], report=None, as_of=None))
 

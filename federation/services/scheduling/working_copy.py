@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from federation.capacity.careful import WHATEVER_FITS
-from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.cluster_room import Room
 from federation.capacity.holdings import NewReservations
 from federation.capacity.ledger import ClusterLedger, LedgerDraft
 from federation.capacity.reserve import (
@@ -90,6 +90,8 @@ class WorkingCopy:
         # The last promise; ``rooms`` packs it on first use.
         self._taking: Promised | None = None
         self._ledgers: dict[int, LedgerDraft] = {}
+        # Where a binding had reservations that changed, so that a trial may be packed otherwise.
+        self._reordered = set[int]()
         self._estimates = estimates or KnownEstimates()
         self._totals = TotalsDraft(snapshot, self._estimates, self._ledgers)
         self._allow_unproven = allow_unproven
@@ -111,14 +113,15 @@ class WorkingCopy:
 
     @cached_property
     def after_commit(self) -> FleetSnapshot:
-        """The fleet after a commit of all promises. Promise nothing after reading it."""
+        """The fleet after a commit, as every control plane packs it. Promise nothing after that."""
         committed = self.snapshot.ledgers
         ledgers = {
             position: draft.ledger
             for position, draft in self._ledgers.items()
             if draft.version != committed[position].version
         }
-        return self.snapshot.with_promises(self.rooms, ledgers)
+        orders = {c: ledger.order() for c, ledger in ledgers.items() if c in self._reordered}
+        return self.snapshot.with_promises(self.rooms.in_order(orders), ledgers)
 
     def fresh_copy(self) -> WorkingCopy:
         """Return a working copy of the same snapshot without the promises made since."""
@@ -129,6 +132,7 @@ class WorkingCopy:
         branch = WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
         branch.rooms = self.rooms
         branch._ledgers = {position: draft.copy() for position, draft in self._ledgers.items()}
+        branch._reordered = self._reordered.copy()
         branch._totals = TotalsDraft(self.snapshot, self._estimates, branch._ledgers)
         return branch
 
@@ -139,9 +143,9 @@ class WorkingCopy:
             position = self.snapshot.positions[name]
             ledger, room = self._draft_of(position), self.room(position)
             if room is not None:
-                rooms[position] = room.repacked(
-                    promise for promise in room.outstanding if promise.binding not in keys
-                )
+                gone = frozenset(keys)
+                rooms[position] = room.repacked(room.held.order.without(gone))
+            self._reordered.add(position)
             for key in sorted(keys):
                 self._totals.take({position: (ledger.reservations_of(key), None)})
                 ledger.release(key)
@@ -149,7 +153,7 @@ class WorkingCopy:
 
     def drop_promises(self) -> None:
         """Drop all promises made since the snapshot."""
-        self.rooms, self._ledgers = self.snapshot.rooms, {}
+        self.rooms, self._ledgers, self._reordered = self.snapshot.rooms, {}, set()
         self._totals = TotalsDraft(self.snapshot, self._estimates, self._ledgers)
         self._answers, self._shadows = KnownAnswers.about(self.rooms), {}
 
@@ -349,10 +353,11 @@ class WorkingCopy:
     ) -> Reserved:
         """Write a request, for which capacity was taken, into the ledgers."""
         holdings = [holding for _, (_, holding) in sorted(changes.items()) if holding is not None]
+        positions, report = self.snapshot.positions, self.snapshot.rooms.report
         return Reserved(
             clusters=self._put(request, changes),
             reservations=tuple(item for holding in holdings for item in holding.reservations),
-            promises=promises_of(request, self._report_in),
+            promises=promises_of(request, lambda name: report(positions[name])),
         )
 
     def reserve_less(
@@ -385,21 +390,16 @@ class WorkingCopy:
             former = ledger.reservations_of(key)
             holding = ledger.draft(first, former, shares, request.adopted.get(name))
             changes[positions[name]] = former, holding
-        for name, shares in request.watched.items():
+        for name in (*request.watched, *request.left):
             if name in positions:
                 ledger = self._draft_of(positions[name])
                 former = ledger.reservations_of(key)
-                if former is not None:
-                    changes[positions[name]] = former, ledger.draft(first, former, shares)
-        for name in request.left:
-            if name in positions:
-                ledger = self._draft_of(positions[name])
-                changes[positions[name]] = ledger.reservations_of(key), None
+                if name not in request.watched:
+                    changes[positions[name]] = former, None
+                elif former is not None:
+                    holding = ledger.draft(first, former, request.watched[name])
+                    changes[positions[name]] = former, holding
         return changes
-
-    def _report_in(self, name: str) -> ReportId | None:
-        """Return the report of a cluster, which promises do not change."""
-        return self.snapshot.rooms.report(self.snapshot.positions[name])
 
     def _put(
         self, request: ReservationRequest, changes: Mapping[int, ReservationsChange]
@@ -416,6 +416,7 @@ class WorkingCopy:
             adopted = request.adopted.get(name, NO_REPLICAS)
             clusters[name] = ClusterShares(ledger.version, shares, adopted)
         self._totals.take(changes)
+        self._reordered.update(c for c, (former, _) in changes.items() if former is not None)
         return clusters
 
     def _draft_of(self, position: int) -> LedgerDraft:

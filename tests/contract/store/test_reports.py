@@ -58,7 +58,8 @@ async def advance(store: PostgresStore, **reports: CapacityReport) -> dict[str, 
 async def stored_report(store: PostgresStore, name: str) -> CapacityReport | None:
     async with store.reading() as read:
         found = {each.cluster.name: each for each in await read.clusters.all()}
-    return found[name].report
+    stored = found[name].report
+    return stored and stored.report
 
 
 async def test_a_report_comes_back_as_it_was_put(store: PostgresStore) -> None:
@@ -168,7 +169,7 @@ async def test_the_newest_reports_are_given_by_name(store: PostgresStore) -> Non
     await advance(store, a=report(1, 1), b=report(1, 1))
     received_at = (await advance(store, a=given))["a"].received_at
     async with store.reading() as read:
-        assert await read.reports.get(["a", "c", "nobody"]) == {"a": (given, received_at)}
+        assert await read.reports.get(["a", "c", "nobody"]) == {"a": (given, received_at, 3)}
         assert await read.reports.get([]) == {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from federation.capacity.assignments import ShapeIndex, is_alike
+from federation.capacity.assignments import ShapeIndex
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements, shared_request
 
@@ -19,6 +19,15 @@ def asking(
 ) -> Outstanding:
     wanted = ReplicaRequirements(request=request, node_claim=claim)
     return Outstanding("shop/web", wanted, 1, certificate=certificate)
+
+
+def is_alike(promise: Outstanding, other: Outstanding) -> bool:
+    """Tell whether two promises are packed in the same way."""
+    return (
+        promise.shape == other.shape
+        and promise.certificate.is_packed == other.certificate.is_packed
+        and promise.requirements.node_claim == other.requirements.node_claim
+    )
 
 
 def test_the_same_number_is_given_to_what_is_alike_only() -> None:

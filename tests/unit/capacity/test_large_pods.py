@@ -33,7 +33,7 @@ from federation.model.placement import Certificate
 from federation.model.pools.building import build_pools
 from federation.model.pools.values import NodeColumn, NodeColumns, Pools
 from federation.model.reported_pools import pools_of, reported_pools
-from federation.model.reservations import Outstanding
+from federation.model.reservations import Outstanding, PackingOrder
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -96,7 +96,14 @@ def fleet_of(
         for number, (requirements, replicas) in enumerate(promised)
     )
     return FleetRooms.of(
-        [UnpackedRoom(ReportId(1, 1), reported or pools(tells=tells), False, outstanding)]
+        [
+            UnpackedRoom(
+                ReportId(1, 1),
+                reported or pools(tells=tells),
+                False,
+                PackingOrder.of_report(outstanding),
+            )
+        ]
     )
 
 
@@ -124,7 +131,9 @@ def test_the_nodes_of_the_newest_report_decide_what_is_large(times: tuple[int, .
     for number, size in enumerate(times, start=1):
         cells = replace(reported.cells, allocatable_rk=totals_rk * size)
         newer = replace(reported, cells=cells)
-        fleet = fleet.with_rooms({0: UnpackedRoom(ReportId(1, number), newer, False, (small,))})
+        fleet = fleet.with_rooms(
+            {0: UnpackedRoom(ReportId(1, number), newer, False, PackingOrder.of_report([small]))}
+        )
         # Five of 16 cores are more than a fourth, and of 32 they are not.
         assert mixed_c(fleet, of(5000)).tolist() == [size == 1]
 

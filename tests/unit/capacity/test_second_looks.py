@@ -21,7 +21,7 @@ from federation.capacity.second_looks import (
 )
 from federation.model.placement import Certificate
 from federation.model.pools.values import Pools
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements, Toleration
 from lab.promising import asked_of
 from lab.slow_packer import broken_promise
@@ -52,7 +52,8 @@ def fleet_of(
     *outstanding: Outstanding, tells: bool = True, follows_claims: bool = False
 ) -> FleetRooms:
     report = ReportId(1, 1)
-    return FleetRooms.of([UnpackedRoom(report, pools(tells=tells), follows_claims, outstanding)])
+    order = PackingOrder.of_report(outstanding)
+    return FleetRooms.of([UnpackedRoom(report, pools(tells=tells), follows_claims, order)])
 
 
 def look(
@@ -135,7 +136,8 @@ def test_what_was_rehearsed_is_known_beside_a_later_report_of_the_same_nodes(
     assert rehearsed == [each.to_pack for each in BURST]
     rehearsed.clear()
     for number, nodes in ((2, site.pools), (3, pools())):
-        report = UnpackedRoom(ReportId(1, number), nodes, False, (*BURST, small(9)))
+        order = PackingOrder.of_report((*BURST, small(9)))
+        report = UnpackedRoom(ReportId(1, number), nodes, False, order)
         fleet = fleet.with_rooms({0: report})
         assert look(fleet)[1] <= seen[1]
         # One more promise is rehearsed; all of them where the nodes are others.
@@ -223,12 +225,14 @@ def test_a_promise_that_rearranges_a_cluster_is_packed_the_same_everywhere() -> 
     # One more than finds room behind what is promised.
     large, later = Outstanding("shop/large", LARGE, 6, certificate=CAREFUL), small(9)
     assert first.with_one(large).stuck() == 1
-    promised = first.repacked((*first.outstanding, large))
+    promised = first.repacked(first.order_anew(large))
     assert promised.outstanding == (*BURST, large)
     for room in (scheduled, promised):
         assert not broken_promise(room.pools, room.holdings)
     # What comes later is packed behind it. Another control plane hears of both at once.
-    deciding, hearing = promised.with_one(later), first.holding((*BURST, large, later))
+    deciding = promised.with_one(later)
+    hearing = first.following(PackingOrder((*BURST, large, later), len(BURST)))
+    assert hearing is not None
     assert deciding.stuck() == hearing.stuck() == 0
     assert deciding.outstanding == hearing.outstanding == (*BURST, large, later)
     assert [holding.steps for holding in hearing.holdings] == [
@@ -253,14 +257,14 @@ def test_a_promise_goes_on_from_what_was_rehearsed_before(monkeypatch: pytest.Mo
     (room,), (other,) = fleet.rooms, unasked.rooms
     assert room is not None
     assert other is not None
-    repacked = room.repacked((*BURST, wanted))
+    repacked = room.repacked(room.order_anew(wanted))
     assert rehearsed == [wanted.to_pack]
     # What was there is rehearsed no more for the one that comes next, in a fleet with the room.
     (later,) = fleet.with_rooms({0: repacked}).rooms
     assert later is not None
-    later.repacked((*BURST, wanted, small(9)))
+    later.repacked(later.order_anew(small(9)))
     assert rehearsed == [wanted.to_pack, small(9).to_pack]
-    anew = other.repacked((*BURST, wanted))
+    anew = other.repacked(other.order_anew(wanted))
     assert len(rehearsed) == 2 + len(BURST) + 1
     assert [holding.steps for holding in repacked.holdings] == [
         holding.steps for holding in anew.holdings
@@ -286,7 +290,9 @@ def test_each_run_packs_every_promise(run: int) -> None:
 def test_each_run_packs_by_its_own_luck() -> None:
     """Whatever run was rehearsed before: on nodes that are alike, runs differ."""
     cells = cells_of([[(4000, 16 * GIB, 50)]] * NODES, allocatable=[(8000, 32 * GIB)] * NODES)
-    site = FleetRooms.of([UnpackedRoom(ReportId(1, 1), one_pool(cells), False, ())]).clusters[0]
+    site = FleetRooms.of(
+        [UnpackedRoom(ReportId(1, 1), one_pool(cells), False, PackingOrder((), 0))]
+    ).clusters[0]
     (room,) = fleet_of().rooms
     assert site is not None
     assert room is not None
@@ -333,6 +339,8 @@ def test_a_rehearsal_of_other_promises_begins_anew(others: tuple[Outstanding, ..
 @pytest.mark.parametrize("minor", [0, 20, 30, 36])
 def test_any_release_is_rehearsed(minor: int) -> None:
     told = replace(pools(), kubernetes_minor=minor)
-    room = FleetRooms.of([UnpackedRoom(ReportId(1, 1), told, False, BURST)]).rooms[0]
+    room = FleetRooms.of(
+        [UnpackedRoom(ReportId(1, 1), told, False, PackingOrder.of_report(BURST))]
+    ).rooms[0]
     assert room is not None
     assert 0 < max_surely_rehearsed(room, LARGE, 4) <= 4
