@@ -13,9 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from federation.capacity.assignments import Assignment, ShapeIndex, holdings_of
-from federation.capacity.cell_requests import CellRequest, CellRequests, RequestsByCluster
 from federation.capacity.cells import PIECES, VIEWS, FreeCells, View, apart, gathered, head, only
-from federation.capacity.packing import pack_requests_in_place
+from federation.capacity.packing import (
+    CellRequest,
+    CellRequests,
+    RequestsByCluster,
+    pack_requests_in_place,
+)
 from federation.capacity.pool_kinds import PoolKinds
 from federation.model.arrays import IntArray
 from federation.model.pools.matching import Match
