@@ -21,9 +21,8 @@ from federation.capacity.cells import FreeCells, View, cells_left, unpacked_cell
 from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.room_packing import PackedCells, pack_groups
+from federation.capacity.room_packing import PackedCells, pack_groups, without_reserved_nodes
 from federation.capacity.strict_bounds import max_strict
-from federation.capacity.stuck import without_reserved_nodes
 from federation.capacity.worth import max_careful, worth
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
