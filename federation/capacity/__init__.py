@@ -16,7 +16,8 @@ Cells and packing:
 - ``pool_kinds``: the distinct node pools of a fleet: a claim is matched once a kind
 - ``cells``: free cells of several clusters in one table, in two views
 - ``layers``: layers of free cells of a fleet, of which newer ones lie over older ones
-- ``packing``: packing of replicas into free cells, in closed form, and how many a node of each cell holds
+- ``packing``: packing of replicas into free cells, in closed form, and how many a node of each cell
+  holds
 - ``room_packing``: packing of outstanding promises into the free cells of clusters, and nodes that
   stuck ones reserve
 - ``cluster_room``: free capacity of one cluster, with all outstanding promises packed in
