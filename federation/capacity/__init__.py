@@ -6,8 +6,7 @@ Ledgers and promises:
 - ``ledger``: the ledger of a cluster: its reservations by binding, and the echoes of them
 - ``assignments``: outstanding promises of one cluster, and where each is packed
 - ``growth``: changes of a binding's promises by a decision: which stay in place, which are new
-- ``promise_sums``: sums of the outstanding promises of each cluster, in columns
-- ``outstanding_by_kind``: sums of all outstanding replicas, by kind of replica and cluster
+- ``promise_sums``: sums of the outstanding promises of each cluster, in columns, and by kind of replica
 
 Cells and packing:
 

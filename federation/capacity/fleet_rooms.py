@@ -25,9 +25,8 @@ from federation.capacity.cluster_room import ClusterPools, ReportId, Room
 from federation.capacity.fleet_cells import FleetCells, LazyCells
 from federation.capacity.largest_nodes import LargestNodes
 from federation.capacity.layers import KnownRoom, Layers
-from federation.capacity.outstanding_by_kind import LazyOutstanding
 from federation.capacity.pool_kinds import PoolKinds
-from federation.capacity.promise_sums import PromiseSums
+from federation.capacity.promise_sums import LazyOutstanding, PromiseSums
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import StrictHolds, max_strict_c
 from federation.model.arrays import BoolArray, IntArray

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from federation.capacity.fleet_cells import CellBlock, FleetCells
-from federation.capacity.outstanding_by_kind import OutstandingByKind
+from federation.capacity.promise_sums import OutstandingByKind
 from federation.capacity.promised_bounds import Kind
 from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.model.pools.bounds import fit_k

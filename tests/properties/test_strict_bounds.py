@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from federation.capacity.careful import WHATEVER_FITS
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.outstanding_by_kind import OutstandingByKind
+from federation.capacity.promise_sums import OutstandingByKind
 from federation.capacity.reserve import FleetRooms, packable_c, promise
 from federation.capacity.strict_bounds import (
     StrictHolds,

@@ -6,7 +6,7 @@ import numpy as np
 
 from federation.capacity import strict_bounds
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.outstanding_by_kind import OutstandingByKind
+from federation.capacity.promise_sums import OutstandingByKind
 from federation.capacity.strict_bounds import MAX_FORMER_BLOCKS, StrictHolds, max_strict_c
 from federation.model.arrays import IntArray
 from federation.model.reported_pools import pools_of
