@@ -30,7 +30,6 @@ Promises:
 - ``component_sets``: number of whole sets of components that can be promised
 - ``batch_packing``: promises of new replicas in many clusters at once
 - ``reserve``: reservation: packing of a binding's shares, or a refusal
-- ``prices``: how much of a resource must be taken of nodes before they hold a replica less
 - ``strict_bounds``: a bound on the replicas that others can prevent, for every placer and order
 
 kube-scheduler:

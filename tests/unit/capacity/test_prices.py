@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from federation.capacity import prices
+from federation.capacity import promised_bounds
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.prices import PriceLists
+from federation.capacity.promised_bounds import PriceLists
 from federation.capacity.some_clusters import SomeClusters
 from federation.model.pools.bounds import fit_k, per_replica
 from lab.fleet import stored_pools
@@ -26,7 +26,7 @@ def test_lists_are_sorted_alike_both_ways(
     sold_c = np.array([True, True, False, True])
     fits_k = fit_k(some.cells, demanded)
     one = PriceLists.of(some, demanded, fits_k, sold_c)
-    monkeypatch.setattr(prices, "_BITS", 0)
+    monkeypatch.setattr(promised_bounds, "_BITS", 0)
     other = PriceLists.of(some, demanded, fits_k, sold_c)
     for name in ("first_q", "price_s", "spent_s", "had_s"):
         assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
