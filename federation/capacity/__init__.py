@@ -25,7 +25,8 @@ Cells and packing:
 Promises:
 
 - ``worth``: certificates of promises, and the margin that careful promises keep back
-- ``careful``: the limit of promises in a cluster beside all outstanding ones
+- ``careful``: the limit of promises in a cluster beside all outstanding ones, and second looks
+  that grant promises, or refuse them, after all
 - ``own_promises``: room for more of the same beside the promises that a binding holds
 - ``component_sets``: number of whole sets of components that can be promised
 - ``batch_packing``: promises of new replicas in many clusters at once
@@ -36,7 +37,6 @@ kube-scheduler:
 
 - ``rehearsal``: where kube-scheduler's stock scores put pods on the nodes of a cluster
 - ``as_scheduled``: outstanding promises packed as a stock kube-scheduler places them
-- ``second_looks``: rehearsals that grant promises, or refuse them, after all
 - ``filled_nodes``: nodes with all pods on their way: small ones first, the largest last
 - ``largest_nodes``: the largest nodes of each cluster, and which pods are large there
 - ``large_pods``: room that careful promises leave for large pods on their way

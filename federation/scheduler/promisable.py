@@ -13,12 +13,11 @@ from typing import Final
 import numpy as np
 
 from federation.capacity.assignments import Assignment
-from federation.capacity.careful import PromiseTerms
+from federation.capacity.careful import PromiseTerms, refined_available_c
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.own_promises import KeptPromise, OwnPromises
 from federation.capacity.reserve import packable
-from federation.capacity.second_looks import refined_available_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import BLIND_UP_TO, Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from federation.capacity import careful, second_looks
+from federation.capacity import careful
 from federation.model.placement import Certificate
 from lab.benchmarks.measuring import arguments, chosen
 from lab.packed_clusters import GIB
@@ -113,7 +113,7 @@ def main() -> None:
     nodes, bindings = (*given, *(NODES, BINDINGS)[len(given) :])
     clocked = Clocked()
     careful.max_beside_large = clocked.counting(careful.max_beside_large)  # type: ignore[attr-defined]  # it is imported there
-    second_looks.max_surely_rehearsed = clocked.counting(second_looks.max_surely_rehearsed)
+    careful.max_surely_rehearsed = clocked.counting(careful.max_surely_rehearsed)  # type: ignore[attr-defined]  # it is called there
     rows = [measured(seed, nodes, bindings, clocked) for seed in range(1, ROUNDS + 1)]
     whole, looked, pending = ([value for row in rows for value in row[part]] for part in range(3))
     FIGURES.section(f"{nodes} unlike nodes, {bindings} bindings, one of {LARGE_EVERY} large")

@@ -9,13 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.careful import PromiseTerms
+from federation.capacity.careful import PromiseTerms, max_surely_rehearsed
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.large_pods import is_mixed, max_beside_large, mixed_c
 from federation.capacity.node_caches import NodeCaches
 from federation.capacity.reserve import Refused, promise, promise_less
-from federation.capacity.second_looks import max_surely_rehearsed
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.building import build_pools
 from federation.model.pools.values import NodeColumn, NodeColumns, Pools

@@ -16,8 +16,8 @@ import pytest
 from estimator.estimation.pooling import Pooling
 from estimator.kube.dump import read_dump
 from estimator.snapshot import NodeTable, Snapshot, columns_of
+from federation.capacity.careful import refined_available_c
 from federation.capacity.cluster_room import ReportId
-from federation.capacity.second_looks import refined_available_c
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.reasons import Reason

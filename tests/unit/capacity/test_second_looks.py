@@ -9,16 +9,18 @@ import pytest
 
 from federation.capacity.as_scheduled import RUNS, RehearsedPromises
 from federation.capacity.assignments import Held
-from federation.capacity.careful import CAREFULLY, WHATEVER_FITS, PromiseTerms
+from federation.capacity.careful import (
+    CAREFULLY,
+    NOT_REHEARSED,
+    WHATEVER_FITS,
+    PromiseTerms,
+    max_surely_rehearsed,
+    refined_available_c,
+)
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.rehearsal import Part, Placed, Rehearsal
 from federation.capacity.reserve import Refused, packable_c
-from federation.capacity.second_looks import (
-    NOT_REHEARSED,
-    max_surely_rehearsed,
-    refined_available_c,
-)
 from federation.model.placement import Certificate
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PackingOrder, PromiseCertificate

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.capacity.second_looks import NOT_REHEARSED
+from federation.capacity.careful import NOT_REHEARSED
 from federation.model.cluster import Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, ReplicaScheduling
