@@ -4,7 +4,7 @@ Ledgers and promises:
 
 - ``holdings``: reservations of one binding in one cluster, and the newest report's echoes of them
 - ``ledger``: the ledger of a cluster: its reservations by binding, and the echoes of them
-- ``assignments``: outstanding promises of one cluster, and where each is packed
+- ``assignments``: outstanding promises of one cluster, where each is packed, and the margin beside them
 - ``growth``: changes of a binding's promises by a decision: which stay in place, which are new
 - ``promise_sums``: sums of the outstanding promises of each cluster, in columns, and by kind of replica
 
@@ -24,7 +24,6 @@ Cells and packing:
 
 Promises:
 
-- ``worth``: certificates of promises, and the margin that careful promises keep back
 - ``careful``: the limit of promises in a cluster beside all outstanding ones, and second looks
   that grant promises, or refuse them, after all
 - ``own_promises``: room for more of the same beside the promises that a binding holds

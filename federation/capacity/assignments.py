@@ -1,6 +1,7 @@
-"""Outstanding promises of one cluster, and where each is packed: its steps are computed on demand.
+"""Outstanding promises of one cluster, where each is packed, and the margin beside them.
 
-Pure and immutable. Must not pack, nor know what is free.
+Pure and immutable. The steps of a packing are computed on demand. Must not pack, nor know what is
+free.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from federation.capacity.packing import Take, Takes
+from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.values import Pools
 from federation.model.reservations import (
@@ -300,3 +302,44 @@ def _steps(
             replicas -= per_node * max(full, 1)
             nodes -= max(full, 1)
             on_first = 0
+
+
+class OwnReplicas(NamedTuple):
+    """A binding's replicas to be packed in a cluster; ``stuck`` of them lost their room."""
+
+    replicas: int = 0
+    stuck: int = 0
+
+
+NOT_OWN: Final = OwnReplicas()
+
+
+def max_careful(
+    filled: int, spread: int, held: Held, shape: Shape, own: OwnReplicas = NOT_OWN
+) -> int:
+    """Return how many replicas may be promised, unless strictly, of those that fit in both views.
+
+    available = min(filled, spread) - min(|filled - spread|, reserve) - ceil(on_way / RESERVE_PART)
+    - own.stuck, where on_way are the other bindings' replicas of other shapes on their way.
+    """
+    kept_back = min(abs(filled - spread), held.reserve) + own.stuck
+    on_their_way = max(0, held.on_their_way(shape) - own.replicas)
+    kept_back += -(-on_their_way // RESERVE_PART)
+    return max(0, min(filled, spread) - kept_back)
+
+
+def worth(
+    requested: Certificate | None, *, carries_labels: bool, follows_plans: bool
+) -> PromiseCertificate:
+    """Return the certificate of a promise that finds room.
+
+    ``carries_labels``: the pools carry the labels that the claim names. ``follows_plans``: a binder
+    of ours places pods on the nodes that the cluster's agent plans.
+    """
+    if not carries_labels:
+        return PromiseCertificate.UNPROVEN
+    if requested is Certificate.STRICT:
+        return PromiseCertificate.STRICT
+    if requested is Certificate.CAREFUL or not follows_plans:
+        return PromiseCertificate.CAREFUL
+    return PromiseCertificate.PLANNED

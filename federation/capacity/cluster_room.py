@@ -16,6 +16,8 @@ from federation.capacity.assignments import (
     ShapeIndex,
     by_size,
     in_groups,
+    max_careful,
+    worth,
 )
 from federation.capacity.cells import FreeCells, View, cells_left, unpacked_cells
 from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
@@ -23,7 +25,6 @@ from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.room_packing import PackedCells, pack_groups, without_reserved_nodes
 from federation.capacity.strict_bounds import max_strict
-from federation.capacity.worth import max_careful, worth
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate

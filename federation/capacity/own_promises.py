@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from federation.capacity.assignments import OwnReplicas, worth
 from federation.capacity.cluster_room import Room, answered_together
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.worth import OwnReplicas, worth
 from federation.model.arrays import IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate

@@ -12,6 +12,7 @@ from typing import Final, Self, TypeAlias
 
 import numpy as np
 
+from federation.capacity.assignments import worth
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.deductions import Deductions, UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
@@ -19,7 +20,6 @@ from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.growth import of_binding
 from federation.capacity.own_promises import KeptPromise
 from federation.capacity.reserve import PackedRooms, Refused, promise, promise_less
-from federation.capacity.worth import worth
 from federation.model.arrays import BoolArray
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of

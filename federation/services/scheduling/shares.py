@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from federation.capacity.assignments import worth
 from federation.capacity.careful import CAREFULLY, PromiseTerms
 from federation.capacity.cluster_room import ReportId
-from federation.capacity.worth import worth
 from federation.model.arrays import BoolArray
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
