@@ -35,7 +35,6 @@ Promises:
 kube-scheduler:
 
 - ``rehearsal``: where kube-scheduler's stock scores put pods on the nodes of a cluster
-- ``as_scheduled``: outstanding promises packed as a stock kube-scheduler places them
 - ``filled_nodes``: nodes with all pods on their way: small ones first, the largest last
 - ``largest_nodes``: the largest nodes of each cluster, and which pods are large there
 - ``large_pods``: room that careful promises leave for large pods on their way

@@ -16,14 +16,13 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from federation.capacity.as_scheduled import part_of
 from federation.capacity.assignments import OwnReplicas, max_careful
 from federation.capacity.cluster_room import Room
 from federation.capacity.component_sets import max_sets, with_room_for_a_set
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.growth import positions_by_promises
 from federation.capacity.large_pods import is_mixed, max_beside_large, ranked_mixed
-from federation.capacity.rehearsal import RehearsedRoom
+from federation.capacity.rehearsal import RehearsedRoom, part_of
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import fit_in_k, per_replica

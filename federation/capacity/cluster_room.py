@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from federation.capacity.as_scheduled import RehearsedPromises
 from federation.capacity.assignments import (
     Assignment,
     Held,
@@ -23,6 +22,7 @@ from federation.capacity.cells import FreeCells, View, cells_left, unpacked_cell
 from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
+from federation.capacity.rehearsal import RehearsedPromises
 from federation.capacity.room_packing import PackedCells, pack_groups, without_reserved_nodes
 from federation.capacity.strict_bounds import max_strict
 from federation.model.arrays import IntArray, LevelArray

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from federation.capacity.as_scheduled import part_of
 from federation.capacity.assignments import Assignment, Held
 from federation.capacity.cluster_room import ClusterPools, Room
 from federation.capacity.filled_nodes import (
@@ -32,6 +31,7 @@ from federation.capacity.filled_nodes import (
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.largest_nodes import holds_large, is_large_in, share_in
 from federation.capacity.pool_kinds import PoolKinds
+from federation.capacity.rehearsal import part_of
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.values import SCORED

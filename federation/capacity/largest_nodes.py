@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from federation.capacity.as_scheduled import part_of
 from federation.capacity.assignments import Held
 from federation.capacity.cluster_room import ClusterPools
 from federation.capacity.filled_nodes import LARGE_PART
 from federation.capacity.pool_kinds import PoolKinds
+from federation.capacity.rehearsal import part_of
 from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.pools.values import SCORED, Cells
 from federation.model.positions import GONE, Moves

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from federation.capacity.as_scheduled import RehearsedPromises
 from federation.capacity.assignments import Held
 from federation.capacity.filled_nodes import DemandOnWay, Filled, ReportedNodes
-from federation.capacity.rehearsal import RehearsedRoom
+from federation.capacity.rehearsal import RehearsedPromises, RehearsedRoom
 from federation.model.pools.values import Pools
 from federation.model.reasons import Reason
 from federation.model.shapes import Shape

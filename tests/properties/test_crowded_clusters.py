@@ -7,10 +7,10 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from federation.capacity.as_scheduled import part_of
 from federation.capacity.careful import CAREFULLY, LEFT_FREE, PromiseTerms, careful_c
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
+from federation.capacity.rehearsal import part_of
 from federation.capacity.reserve import Refused, packable_c
 from federation.model.placement import Certificate
 from federation.model.reservations import Outstanding, PackingOrder

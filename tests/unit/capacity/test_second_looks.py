@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.capacity.as_scheduled import RUNS, RehearsedPromises
 from federation.capacity.assignments import Held
 from federation.capacity.careful import (
     CAREFULLY,
@@ -19,7 +18,7 @@ from federation.capacity.careful import (
 )
 from federation.capacity.cluster_room import ReportId
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
-from federation.capacity.rehearsal import Part, Placed, Rehearsal
+from federation.capacity.rehearsal import RUNS, Part, Placed, Rehearsal, RehearsedPromises
 from federation.capacity.reserve import Refused, packable_c
 from federation.model.placement import Certificate
 from federation.model.pools.values import Pools
