@@ -45,9 +45,9 @@ Estimates:
 - ``fleet_reports``: the newest reports of a fleet as arrays
 - ``summary_estimates``: the levels ``summary`` and ``models``: totals, and nodes by grade
 - ``deductions``: deductions of promises that no report shows yet, for these two levels
-- ``pool_estimates``: the level ``pools``: bounds of one shape in the cells of a fleet
+- ``pool_estimates``: bounds of one shape in the cells of a fleet, and estimates by the best level that
+  a report allows
 - ``promised_bounds``: bounds of that level beside promises whose pods have no node yet
-- ``fleet_estimates``: estimates by the best level that a cluster's report allows
 - ``simulated``: free totals in a simulation, less what its bindings have taken
 
 The letters behind the last underscore of an array's name are its axes; ``free_rc`` is resources by

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.fleet_estimates import improved_by_pools, open_above_c
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.pool_estimates import pool_bounds
+from federation.capacity.pool_estimates import improved_by_pools, open_above_c, pool_bounds
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.cli import inputs
 from federation.codec.estimates import bound_word, source_word

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.fleet_estimates import estimate_sets
 from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.pool_estimates import estimate_sets
 from federation.model.errors import FederationError
 from federation.model.estimate import (
     Bound,

@@ -17,9 +17,14 @@ import numpy as np
 
 from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
-from federation.capacity.fleet_estimates import improved_by_pools, open_above_c
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.pool_estimates import PoolBounds, pool_bounds, put_some
+from federation.capacity.pool_estimates import (
+    PoolBounds,
+    improved_by_pools,
+    open_above_c,
+    pool_bounds,
+    put_some,
+)
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.model.arrays import IntArray
 from federation.model.estimate import EstimateOptions, Estimates, Source
