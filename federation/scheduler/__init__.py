@@ -13,11 +13,10 @@
 - ``plugins``: filters, scores, permits, and the profiles that name them
 - ``preemption``: victims: the least loss that lets bindings of higher priority fit
 - ``promisable``: how many more replicas can be promised in each cluster
-- ``reasons``: the reason why a binding could not be scheduled, with numbers
 - ``recorded_capacity``: capacity as it was recorded with a decision
 - ``replay``: a stored decision, decided again on its recorded inputs
 - ``resolved_placement``: a placement applied to a fleet, shared by all bindings that have it
-- ``scarcity``: the resource that is scarce where a binding finds too little capacity
+- ``scarcity``: the reason why a binding could not be scheduled, and the resource that is scarce
 - ``selection``: selection of the clusters that a workload is spread over
 - ``serialization``: frozen values to plain builtins and back, by their type hints
 - ``stages``: the stages of a cycle, each with its record

@@ -36,14 +36,14 @@ from federation.scheduler.division.values import Division, DivisionStrategy
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.reasons import (
+from federation.scheduler.resolved_placement import Group, ResolvedPlacement
+from federation.scheduler.scarcity import (
     closed_reason,
     refusals_reason,
     unknown_reason,
     unmet_spread_texts,
     unnamed_reason,
 )
-from federation.scheduler.resolved_placement import Group, ResolvedPlacement
 from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import (
     candidate_order,

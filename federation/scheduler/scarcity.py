@@ -1,26 +1,37 @@
-"""The resource that is scarce where a binding finds too little capacity, in one clause.
+"""The reason why a binding could not be scheduled, with numbers, and the resource that is scarce.
 
-Must not estimate: a callback counts the replicas that fit by one resource alone. That cost is spent
-on decisions that failed, and on no others.
+Must not decide: it reads what the stages recorded. Must not estimate: a callback counts the
+replicas that fit by one resource alone. That cost is spent on decisions that failed alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from federation.model.arrays import IntArray
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding
+from federation.model.placement import Binding, SpreadConstraint, SpreadField
+from federation.model.readable import plural
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import (
     NO_REASON,
     NO_REASONS,
     Amount,
+    ClusterName,
     Reason,
     Word,
     clauses_of,
@@ -35,6 +46,9 @@ from federation.model.workload import (
 )
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
+from federation.scheduler.division.values import DivisionStrategy
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.trace import DivisionTrace, FilterTrace
 
 # Estimates how many more units of a binding fit in each cluster.
 Estimating = Callable[[Binding], Estimates]
@@ -196,3 +210,101 @@ def _resources(binding: Binding) -> set[str]:
     """Return the resources that any part of the binding requests."""
     parts = [component.requirements for component in binding.components] or [binding.requirements]
     return {name for part in parts for name, amount in part.request.items() if amount > 0}
+
+
+_MAX_NAMED: Final = 5
+# Names of the divisions that may leave a selected cluster without replicas.
+_DIVIDERS: Final[Mapping[str, str]] = {
+    DivisionStrategy.AGGREGATED: "Aggregated",
+    DivisionStrategy.FILL_FIRST: "FillFirst",
+    DivisionStrategy.DYNAMIC_WEIGHT: "the dynamic weight",
+}
+
+
+def refusals_reason(filtering: FilterTrace) -> Reason:
+    """Return how many clusters were refused, by reason; empty when none was.
+
+    For instance ``2 of 5 clusters were refused: is not Ready (1), has no region (1)``.
+    """
+    refused = filtering.refusal_c[filtering.refusal_c >= 0]
+    if not len(refused):
+        return NO_REASON
+    counts = np.bincount(refused, minlength=len(filtering.refusals)).tolist()
+    reasons = [refusal.reason for refusal in filtering.refusals]
+    return Reason.of(
+        ReasonCode.CLUSTERS_REFUSED,
+        Amount(len(refused)),
+        Amount(len(filtering.refusal_c)),
+        counted(zip(reasons, counts, strict=True)),
+    )
+
+
+def closed_reason(closed_k: IntArray, fleet: Fleet) -> Reason:
+    """Return which selected clusters must not grow, and why; empty when all may.
+
+    For instance ``east is stale, west is stale``.
+    """
+    closed = sorted(closed_k.tolist())
+    if not closed:
+        return NO_REASON
+    named = tuple((ClusterName(fleet.names[c]), fleet.unready[c]) for c in closed[:_MAX_NAMED])
+    return Reason.of(ReasonCode.CLUSTERS_CLOSED, named, Amount(len(closed) - len(named)))
+
+
+def unnamed_reason(unnamed: Sequence[str]) -> Reason:
+    """Return the names that no cluster has; empty when there is none.
+
+    For instance ``no cluster is named east, west``.
+    """
+    if not unnamed:
+        return NO_REASON
+    named = tuple(map(ClusterName, unnamed[:_MAX_NAMED]))
+    return Reason.of(ReasonCode.CLUSTERS_UNNAMED, named, Amount(len(unnamed) - len(named)))
+
+
+def unmet_spread_texts(
+    constraints: Sequence[SpreadConstraint], division: DivisionTrace, fleet: Fleet
+) -> Iterator[str]:
+    """Yield the constraints whose minimum of groups the division does not reach.
+
+    As in Karmada, a constraint bounds which clusters are selected, and a division may use only some
+    of them.
+    """
+    strategy = _DIVIDERS.get(division.strategy)
+    (used,) = np.nonzero(division.share_c)
+    if strategy is None or not len(used):
+        return
+    for position, constraint in enumerate(constraints):
+        groups = len(_groups_of(used.tolist(), constraint.by, fleet))
+        if groups < constraint.min_groups <= int(division.share_c.sum()):
+            limit = "" if constraint.max_groups is None else f" to {constraint.max_groups}"
+            yield (
+                f"spec.placement.spreadConstraints[{position}] "
+                f"({constraint.by} {constraint.min_groups}{limit}) bounds only which clusters are "
+                f"chosen: {strategy} divides all replicas over "
+                f"{plural(groups, constraint.by)}"
+            )
+
+
+def _groups_of(clusters: Iterable[int], by: SpreadField, fleet: Fleet) -> Collection[object]:
+    if by is SpreadField.CLUSTER:
+        return list(clusters)
+    if by is SpreadField.ZONE:
+        zones = fleet.zones
+        return {zone for cluster in clusters for zone in zones.values[zones.code_c[cluster]]}
+    column = fleet.region if by is SpreadField.REGION else fleet.provider
+    return {int(column.code_c[cluster]) for cluster in clusters}
+
+
+def unknown_reason(availability: Estimates, feasible_c: BoolArray) -> Reason:
+    """Return how many feasible clusters count as full without an estimate, and why.
+
+    For instance ``3 clusters have no estimate and count as full: the cluster's pools do not tell
+    nodes apart by disk (2)``; the third one has no recorded cause.
+    """
+    (unknown,) = np.nonzero(availability.unknown_c & feasible_c)
+    if not len(unknown):
+        return NO_REASON
+    reasons = availability.reasons
+    counts = Counter(reasons[position] for position in unknown.tolist() if position in reasons)
+    return Reason.of(ReasonCode.CLUSTERS_UNKNOWN, Amount(len(unknown)), counted(counts.items()))
