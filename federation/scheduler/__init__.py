@@ -21,7 +21,6 @@
 - ``serialization``: frozen values to plain builtins and back, by their type hints
 - ``stages``: the stages of a cycle, each with its record
 - ``state``: the input of one cycle, which plugins read
-- ``surely_first``: clusters that surely hold a replica before those that may hold one
 - ``trace``: the record of one decision, in columns
 - ``triggers``: the triggers of a decision, and the clusters that a binding has to leave
 - ``validation``: rules that a well-formed binding may break

@@ -50,6 +50,7 @@ from federation.scheduler.stages import (
     divide_units,
     division_trace,
     holds_all,
+    is_sure,
     keep_clusters,
     refused_further,
     run_filters,
@@ -57,9 +58,11 @@ from federation.scheduler.stages import (
     run_scores,
     select_clusters,
     selection_trace,
+    unsure_c,
+    with_notes,
+    without_notes,
 )
 from federation.scheduler.state import NO_CONTEXT, BindingContext, CycleState, prior_replicas
-from federation.scheduler.surely_first import is_sure, unsure_c, with_notes, without_notes
 from federation.scheduler.trace import (
     DivisionTrace,
     FilterTrace,

@@ -1,23 +1,28 @@
 """The stages of a cycle: filter, score, order, select, divide; each returns its record.
 
-Must not know the order of the stages or how a cycle ends: that is the cycle's.
+Must not know the order of the stages or how a cycle ends: that is the cycle's. Clusters that surely
+hold a replica come before those whose grade counts say only "maybe".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import Final
 
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
-from federation.model.placement import SpreadField, TieBreak
-from federation.model.reasons import NO_REASON, Reason
+from federation.model.estimate import Estimates, Source, with_clauses
+from federation.model.placement import Binding, SpreadField, TieBreak
+from federation.model.reason_codes import ReasonCode
+from federation.model.reasons import NO_REASON, SET_ASIDE, Reason, has_code, without_code
+from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division.strategies import divide
 from federation.scheduler.division.ties import Direction, TieOrder
-from federation.scheduler.division.values import Candidates, Division
+from federation.scheduler.division.values import Candidates, Division, DivisionStrategy
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import CACHED_FILTERS
 from federation.scheduler.plugins.profile import Filter, Permit, Score
@@ -279,3 +284,73 @@ def division_trace(
         tied_k=division.tied_k,
         limit_k=division.limit_k,
     )
+
+
+_RANKING: Final = {
+    DivisionStrategy.DYNAMIC_WEIGHT,
+    DivisionStrategy.AGGREGATED,
+    DivisionStrategy.FILL_FIRST,
+}
+
+
+def unsure_c(
+    binding: Binding, demand: Demand, availability: Estimates, placed_c: BoolArray
+) -> BoolArray | None:
+    """Return the clusters that may hold a replica and surely hold none; None if there is none.
+
+    Only replicas that are divided by capacity are concerned. A cluster that holds the binding
+    already is not unsure.
+    """
+    if binding.placement.tie_break is TieBreak.KARMADA or demand.rule.strategy not in _RANKING:
+        return None
+    mask_c = np.zeros(len(placed_c), np.bool_)
+    if availability.sure_c is None:
+        mask_c[
+            [c for c, why in availability.reasons.items() if has_code(why, ReasonCode.SET_ASIDE)]
+        ] = True
+    else:
+        mask_c = (availability.source_c == Source.MODELS) & (availability.sure_c == 0)
+        mask_c &= (availability.replicas_c > 0) & ~placed_c
+    return mask_c if mask_c.any() else None
+
+
+def with_notes(reasons: Mapping[int, Reason], aside_c: BoolArray) -> dict[int, Reason]:
+    """Return the reasons of estimates, by position, after clusters were set aside."""
+    noted = without_notes(reasons)
+    aside = dict.fromkeys(np.flatnonzero(aside_c).tolist(), SET_ASIDE)
+    # The clause stands before other clauses of the same cluster.
+    behind = {c: why for c, why in noted.items() if c in aside}
+    return noted | with_clauses(aside, behind)
+
+
+def without_notes(reasons: Mapping[int, Reason]) -> dict[int, Reason]:
+    """Return the reasons of estimates when no cluster is set aside."""
+    values = {why: without_code(why, ReasonCode.SET_ASIDE) for why in set(reasons.values())}
+    return {c: values[why] for c, why in reasons.items() if values[why]}
+
+
+def is_sure(
+    demand: Demand,
+    decision: Decision,
+    availability: Estimates,
+    aside_c: BoolArray,
+    prior_c: IntArray,
+) -> bool:
+    """Return whether the decision without the clusters set aside stands.
+
+    It stands if all replicas are placed, the added ones surely fit, and no constraint counts a
+    cluster that is set aside.
+    """
+    trace = decision.trace
+    if decision.outcome is not Outcome.SCHEDULED:
+        return False
+    counts_groups = any(constraint.min_groups > 1 for constraint in demand.constraints)
+    if counts_groups and aside_c[trace.selection.order_k].any():
+        return False
+    if availability.sure_c is None:
+        return True
+    position_k, share_k = trace.division.position_k, trace.division.share_k
+    added_k = share_k - prior_c[position_k]
+    is_added_k = added_k > 0
+    # Without an added replica no cluster was set aside.
+    return bool(is_added_k.any() and (added_k <= availability.sure_c[position_k])[is_added_k].all())
