@@ -13,8 +13,7 @@
 - ``plugins``: filters, scores, permits, and the profiles that name them
 - ``preemption``: victims: the least loss that lets bindings of higher priority fit
 - ``promisable``: how many more replicas can be promised in each cluster
-- ``recorded_capacity``: capacity as it was recorded with a decision
-- ``replay``: a stored decision, decided again on its recorded inputs
+- ``replay``: stored decisions, decided again on their recorded inputs and capacity
 - ``resolved_placement``: a placement applied to a fleet, shared by all bindings that have it
 - ``scarcity``: the reason why a binding could not be scheduled, and the resource that is scarce
 - ``selection``: selection of the clusters that a workload is spread over

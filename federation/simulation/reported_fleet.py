@@ -36,7 +36,7 @@ from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.promisable import looked_again, requirements_of
-from federation.scheduler.recorded_capacity import RecordedCapacity, decide_again
+from federation.scheduler.replay import RecordedCapacity, decide_again
 from federation.simulation.capacity import promisable_beside_own
 
 # Clusters that are named because reports show another capacity.

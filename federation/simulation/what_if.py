@@ -23,8 +23,7 @@ from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.decision_inputs import DecisionInputs
-from federation.scheduler.recorded_capacity import RecordedCapacity, decide_again
-from federation.scheduler.replay import canonical
+from federation.scheduler.replay import RecordedCapacity, canonical, decide_again
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.simulation.changes import ChangedFleet, ChangedFleets, WhatIfChange
 from federation.simulation.figures import MAX_DIFFERENT, DifferentDecision, WhatIf

@@ -20,7 +20,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE
-from federation.scheduler.recorded_capacity import RecordedCapacity
+from federation.scheduler.replay import RecordedCapacity
 from federation.scheduler.state import BindingContext
 from federation.scheduler.waiting.kept import room_is_kept_for
 from federation.simulation.capacity import SimulatedCapacity, SimulationOptions
