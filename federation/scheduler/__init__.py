@@ -1,6 +1,5 @@
 """The replica-division scheduler: arrays in, a decision out.
 
-- ``affinity``: the clusters of a fleet that a ClusterAffinity matches
 - ``batch``: bindings that are decided in sequence, and placed together or not at all
 - ``cycle``: one scheduling cycle: filter, score, select, divide, with everything recorded
 - ``decide``: one decision: a cycle on what a capacity model offers, and its reservation

@@ -28,7 +28,6 @@ from federation.model.readable import counted
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Amount, Reason, clauses_of, joined
 from federation.model.workload import TargetCluster
-from federation.scheduler.affinity import unnamed
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division.ties import TieOrder
@@ -36,7 +35,7 @@ from federation.scheduler.division.values import Division, DivisionStrategy
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.resolved_placement import Group, ResolvedPlacement
+from federation.scheduler.resolved_placement import Group, ResolvedPlacement, unnamed
 from federation.scheduler.scarcity import (
     closed_reason,
     refusals_reason,

@@ -30,7 +30,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
-from federation.scheduler.affinity import FIELDS
+from federation.scheduler.resolved_placement import FIELDS
 
 MAX_REPLICAS: Final = 2**31 - 1
 MAX_WEIGHT: Final = 2**63 - 1
