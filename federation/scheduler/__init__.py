@@ -1,8 +1,8 @@
 """The replica-division scheduler: arrays in, a decision out.
 
-- ``batch``: bindings that are decided in sequence, and placed together or not at all
 - ``cycle``: one scheduling cycle: filter, score, select, divide, with everything recorded
-- ``decide``: one decision: a cycle on what a capacity model offers, and its reservation
+- ``decide``: one decision: a cycle on what a capacity model offers, and its reservation; bindings
+  that are decided in sequence, and placed together or not at all
 - ``decision``: the answer of a scheduling cycle
 - ``decision_inputs``: the inputs of one scheduling cycle, as decisions store them for replays
 - ``demand``: the demand of a binding: replicas, a component set, or an object without pods

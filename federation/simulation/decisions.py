@@ -29,9 +29,15 @@ from federation.model.positions import UNMOVED
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Reason
 from federation.model.workload import TargetCluster
-from federation.scheduler.batch import Places, decide_moves, settle_gang
 from federation.scheduler.cycle import room_for
-from federation.scheduler.decide import Draft, OfferedCapacity, decide
+from federation.scheduler.decide import (
+    Draft,
+    OfferedCapacity,
+    Places,
+    decide,
+    decide_moves,
+    settle_gang,
+)
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.earmarks import CapacityClaim, beside_earmarks, could_hold, offer_of
 from federation.scheduler.fleet import Fleet

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from federation.cli import inputs
 from federation.failover.moves import Move, moved_together
 from federation.model.placement import Binding
-from federation.scheduler.batch import MAX_COMMON_CLUSTERS, common_clusters
+from federation.scheduler.decide import MAX_COMMON_CLUSTERS, common_clusters
 from federation.simulation.capacity import SimulationOptions
 from federation.simulation.steps import EventKind, FailoverRules, FleetEvent, StepKind
 from federation.simulation.world import VirtualFleet

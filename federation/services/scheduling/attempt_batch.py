@@ -13,7 +13,7 @@ from typing import TypeAlias
 from federation.model.placement import Binding, groups_of
 from federation.model.reasons import Reason
 from federation.model.workload import TargetCluster
-from federation.scheduler.batch import Places
+from federation.scheduler.decide import Places
 from federation.scheduler.state import BindingContext
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.services.binding_ports import Peers

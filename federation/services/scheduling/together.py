@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from federation.model.errors import NotPlacedTogether
 from federation.model.placement import Binding, gang_to_join
-from federation.scheduler.batch import decide_each, decide_moves, settle_gang
+from federation.scheduler.decide import decide_each, decide_moves, settle_gang
 from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
 from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole
