@@ -27,7 +27,7 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.fleet import Column, Fleet, ValueCache
 from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
-from federation.scheduler.serialization import from_plain, to_plain
+from federation.scheduler.trace import from_plain, to_plain
 
 # Clusters whose specs are kept together: what changes in one is written with these.
 CLUSTERS_PER_PART: Final = 100

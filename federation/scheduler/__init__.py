@@ -16,10 +16,9 @@
 - ``resolved_placement``: a placement applied to a fleet, shared by all bindings that have it
 - ``scarcity``: the reason why a binding could not be scheduled, and the resource that is scarce
 - ``selection``: selection of the clusters that a workload is spread over
-- ``serialization``: frozen values to plain builtins and back, by their type hints
 - ``stages``: the stages of a cycle, each with its record
 - ``state``: the input of one cycle, which plugins read
-- ``trace``: the record of one decision, in columns
+- ``trace``: the record of one decision, in columns, and its plain form
 - ``triggers``: the triggers of a decision, and the clusters that a binding has to leave
 - ``validation``: rules that a well-formed binding may break
 - ``waiting``: the order of bindings that wait, their gangs, and their earmarks

@@ -12,8 +12,7 @@ from typing import Any, Final
 from federation.model.placement import Binding, gang_to_join
 from federation.model.reasons import Reason, joined
 from federation.model.workload import TargetCluster
-from federation.scheduler.serialization import to_plain
-from federation.scheduler.trace import Trace
+from federation.scheduler.trace import Trace, to_plain
 
 GANG: Final = "spec.gang has no effect here: this is where the binding would go by itself"
 
