@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, read_only
-from federation.model.cluster import Cluster, Taint
+from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import InvalidRequest
 from federation.model.positions import Moves
 from federation.model.reason_codes import ReasonCode
@@ -168,6 +168,13 @@ class Fleet:
             apis=Column.of(cluster.api_enablements for cluster in ordered),
             label_keys=frozenset(chain.from_iterable(cluster.labels for cluster in ordered)),
         )
+
+    def evacuated(self) -> dict[str, Cluster]:
+        """Return the clusters with taints that evict what does not tolerate them, by name."""
+        evicting_c = self.taints.where(
+            lambda taints: any(taint.effect is TaintEffect.NO_EXECUTE for taint in taints)
+        )
+        return {self.names[c]: self.clusters[c] for c in evicting_c.nonzero()[0].tolist()}
 
     def after(self, moves: Moves, changes: Mapping[int, Cluster]) -> Fleet:
         """Return the fleet after clusters left and joined, with the new state of some positions.

@@ -14,7 +14,7 @@ import numpy as np
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.arrays import IntArray, read_only
-from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState, TaintEffect
+from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Placement
@@ -140,14 +140,11 @@ class ChangedFleets:
         self.names |= recorded.index.keys()
         is_changed = self._change.changes_fleets
         fleet, from_c = self._changed(recorded) if is_changed else (recorded, None)
-        left_c = fleet.taints.where(
-            lambda taints: any(taint.effect is TaintEffect.NO_EXECUTE for taint in taints)
-        )
         return ChangedFleet(
             recorded=recorded,
             fleet=fleet,
             columns_c=read_only(np.array([*map(self._axes.column, fleet.names)], dtype=np.int64)),
-            to_leave=frozenset(fleet.names[c] for c in left_c.nonzero()[0].tolist()),
+            to_leave=frozenset(fleet.evacuated()),
             from_c=from_c,
         )
 

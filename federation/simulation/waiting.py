@@ -31,8 +31,6 @@ class VirtualQueue:
         self._queue = WaitingQueue()
         self.since: dict[BindingName, float] = {}
         self.decided: dict[BindingName, Decision] = {}
-        # The last in the order of the bindings that were placed, by cluster.
-        self._last_placed: dict[str, TryOrder] = {}
         # Gangs that have waited for too long.
         self._timed_out: set[BindingName] = set()
         self.next_timeout = math.inf
@@ -88,17 +86,13 @@ class VirtualQueue:
 
     def note_placed(self, binding: Binding, decision: Decision) -> None:
         """Note a placement, before the binding leaves the queue: it may overtake others."""
-        order = self.order(binding)
         replicas = {target.name: target.replicas for target in binding.clusters}
-        for target in decision.clusters:
-            if target.replicas > replicas.get(target.name, 0):
-                last = self._last_placed.get(target.name, order)
-                self._last_placed[target.name] = max(order, last)
+        grown = (t.name for t in decision.clusters if t.replicas > replicas.get(t.name, 0))
+        self._queue.note_placed(self.order(binding), grown)
 
     def overtaken(self) -> list[BindingName]:
         """Return the bindings first overtaken by placements since the last call."""
-        placed, self._last_placed = self._last_placed, {}
-        return [waiter.key for waiter, _ in self._queue.overtaken(placed)] if placed else []
+        return [waiter.key for waiter, _ in self._queue.overtaken()]
 
     def lacking(self, keys: Collection[BindingName]) -> list[tuple[Binding, int]]:
         """Return the waiting bindings of these and how many replicas they lack, in order."""

@@ -51,6 +51,37 @@ def gate_of(gang: Gang, members: Sequence[GangMember]) -> Reason:
     return Reason.of(ReasonCode.GANG_INCOMPLETE, *amounts, Word(gang.name))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangEntry:
+    """The wait of a gang's members without a place: they are tried as one, by the ``first``.
+
+    With a ``gate`` they are not tried, and ``lacks`` says why.
+    """
+
+    first: str
+    priority: int
+    gate: Reason
+    lacks: Reason
+    timeout_seconds: int | None
+
+    @classmethod
+    def of(cls, waiting: Sequence[Binding], members: Sequence[GangMember]) -> GangEntry:
+        """Return the wait of members without a place, in the order of their names, at least one.
+
+        ``members`` are all of the gang.
+        """
+        gangs = [binding.gang for binding in waiting if binding.gang]
+        timeouts = [gang.timeout_seconds for gang in gangs if gang.timeout_seconds is not None]
+        gate = gate_of(gangs[0], members)
+        return cls(
+            first=waiting[0].name,
+            priority=max(binding.priority for binding in waiting),
+            gate=gate,
+            lacks=missing(gangs[0], members) if gate else NO_REASON,
+            timeout_seconds=min(timeouts, default=None),
+        )
+
+
 def missing(gang: Gang, members: Sequence[GangMember]) -> Reason:
     """Return how many members an incomplete gang lacks, with the names of those present."""
     present = [member.name for member in members if member.is_here]

@@ -104,6 +104,8 @@ class WaitingQueue:
         self._put_meanwhile: dict[BindingName, Waiter] = {}
         self._later: list[tuple[float, BindingName]] = []
         self._at_once = MIN_AT_ONCE
+        # The last in the order of the bindings that were placed, by cluster.
+        self._last_placed: dict[str, TryOrder] = {}
 
     def __contains__(self, key: BindingName) -> bool:
         return key in self._waiters
@@ -270,15 +272,20 @@ class WaitingQueue:
                 self._wants[name].must = True
                 self._wake(name, 1)
 
-    def overtaken(self, placed: Mapping[str, TryOrder]) -> list[tuple[Waiter, BindingName]]:
-        """Return bindings that are overtaken for the first time, each with the binding that
-        overtook it.
+    def note_placed(self, order: TryOrder, clusters: Iterable[str]) -> None:
+        """Note that a binding got replicas in clusters; it may have overtaken others."""
+        for cluster in clusters:
+            self._last_placed[cluster] = max(order, self._last_placed.get(cluster, order))
 
-        ``placed`` has by cluster the last one, in try order, of the bindings placed there. Only the
-        first binding of a want is considered.
+    def overtaken(self) -> list[tuple[Waiter, BindingName]]:
+        """Return bindings that are overtaken for the first time, each with one that overtook it.
+
+        That is the last one, in try order, of those placed in a cluster since the last call. Only
+        the first binding of a want is considered.
         """
-        overtaken = []
-        for want in self._wants.values():
+        placed, self._last_placed = self._last_placed, {}
+        overtaken: list[tuple[Waiter, BindingName]] = []
+        for want in self._wants.values() if placed else ():
             first = self._waiters.get(want.first) if want.first else None
             if first is None or first.is_overtaken:
                 continue

@@ -17,7 +17,6 @@ from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.quotations import quoted
 from federation.services.failover.evicting import is_ordered
-from federation.services.failover.moving import evacuated
 from federation.services.failover.watching import Failover, FailoverSettings, log_change
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock, Store, Transaction
@@ -143,7 +142,9 @@ class FailoverControl:
             silent=overview.silent,
             eviction_count=overview.eviction_count,
             evacuated=tuple(
-                self._held(name) for name in evacuated(self._fleet) if scope.sees_cluster(name)
+                self._held(name)
+                for name in self._fleet.snapshot.fleet.evacuated()
+                if scope.sees_cluster(name)
             ),
             evictions=tuple(evictions[:MAX_EVICTIONS]),
             replicas_per_minute=replicas * self._settings.percent_a_minute / 100,

@@ -21,7 +21,7 @@ from federation.failover.moves import (
     moves_of,
 )
 from federation.failover.rate import MoveAllowance, cost_of
-from federation.model.cluster import Cluster, TaintEffect
+from federation.model.cluster import Cluster
 from federation.model.errors import FederationError
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.fleet.registry import FleetOwner
@@ -107,7 +107,7 @@ class Moving:
         Return whether the rate holds up others.
         """
         now = self._clock.now()
-        all_evacuated = evacuated(self._fleet)
+        all_evacuated = self._fleet.snapshot.fleet.evacuated()
         clusters = {
             name: cluster for name, cluster in all_evacuated.items() if not breaker.holds(cluster)
         }
@@ -295,16 +295,6 @@ async def all_answers(answers: Sequence[asyncio.Future[Scheduled]]) -> list[Sche
         if isinstance(answer, BaseException):
             raise answer
     return [answer for answer in ended if not isinstance(answer, BaseException)]
-
-
-def evacuated(fleet: FleetOwner) -> Mapping[str, Cluster]:
-    """Return the clusters with taints that evict what does not tolerate them."""
-    column = fleet.snapshot.fleet.taints
-    evicting_c = column.where(
-        lambda taints: any(taint.effect is TaintEffect.NO_EXECUTE for taint in taints)
-    )
-    clusters: Sequence[Cluster] = fleet.snapshot.fleet.clusters
-    return {clusters[c].name: clusters[c] for c in evicting_c.nonzero()[0].tolist()}
 
 
 def _names(scheduled: Scheduled) -> frozenset[str]:

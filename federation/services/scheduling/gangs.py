@@ -13,7 +13,7 @@ from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName, gang_to_join
 from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, Reason, Text, Word
-from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, missing
+from federation.scheduler.waiting.gangs import GangEntry, GangMember, Roster, gate_of
 from federation.services.binding_ports import GangWait, StoredBinding
 from federation.services.journal import BindingChanged
 from federation.services.ports import Transaction
@@ -128,25 +128,22 @@ async def settle_gang(
     waiting = [member for member in stored_members if _waits_together(member)]
     if not waiting:
         return []
-    first = waiting[0].binding
-    gangs = [member.binding.gang for member in waiting if member.binding.gang]
-    gate = gate_of(gangs[0], members)
-    timeouts = [gang.timeout_seconds for gang in gangs if gang.timeout_seconds is not None]
+    entry = GangEntry.of([member.binding for member in waiting], members)
     await tx.waiting.put_together(
         GangWait(
             binding_ids=[member.id for member in waiting],
             gang=name[1],
-            entry=first.name,
-            priority=max(member.binding.priority for member in waiting),
-            gate=str(gate),
-            short_of=str(missing(gangs[0], members)) if gate else "",
-            timeout_seconds=min(timeouts, default=None),
+            entry=entry.first,
+            priority=entry.priority,
+            gate=str(entry.gate),
+            short_of=str(entry.lacks),
+            timeout_seconds=entry.timeout_seconds,
         )
     )
     return [
         BindingChanged.of(member.binding, decision=member.decision_id, waits=True)
         for member in waiting
-        if member.wait and member.wait.is_tried is bool(gate) and _key(member) not in besides
+        if member.wait and member.wait.is_tried is bool(entry.gate) and _key(member) not in besides
     ]
 
 

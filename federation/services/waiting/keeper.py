@@ -21,7 +21,7 @@ from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import SPENT
 from federation.scheduler.waiting.kept import Earmarks
-from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
+from federation.scheduler.waiting.queue import Waiter, WaitingQueue
 from federation.services.binding_ports import StoredBinding
 from federation.services.duties import URGENT_LEASE_SECONDS, Begin, Duty
 from federation.services.fleet.registry import FleetOwner
@@ -101,8 +101,6 @@ class QueueKeeper:
         self._refused: dict[int, str] = {}
         self._failed: dict[int, float] = {}
         self._overtaken: dict[int, str] = {}
-        # The last in the order of the bindings placed since the last round, by cluster.
-        self._last_placed: dict[str, TryOrder] = {}
         self._timeouts = GangTimeouts(self._store, self._fleet, self._clock)
         self._earmarks = Earmarks()
         self.nominations.clear()
@@ -238,13 +236,11 @@ class QueueKeeper:
         key = change.namespace, change.name
         since = self._queue.since(key)
         order = -change.priority, math.inf if since is None else since, key
-        for cluster in change.clusters:
-            self._last_placed[cluster] = max(order, self._last_placed.get(cluster, order))
+        self._queue.note_placed(order, change.clusters)
         self._wake.set()
 
     def _mark_overtaken(self) -> None:
-        placed, self._last_placed = self._last_placed, {}
-        for waiter, by in self._queue.overtaken(placed) if placed else ():
+        for waiter, by in self._queue.overtaken():
             self._overtaken |= dict.fromkeys(self._ids_of(waiter.key), binding_key(*by))
             self._note_starving(waiter, self._clock.now())
 
