@@ -33,7 +33,7 @@ from federation.scheduler.state import BindingContext
 from federation.scheduler.triggers import is_settled
 from federation.services.agent_values import AgentPresence, Placer
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
-from federation.services.scheduling.packed_capacity import PackedCapacity
+from federation.services.scheduling.deciding import PackedCapacity
 from federation.services.scheduling.shares import Reserved, shares_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.promising import Promise, interests_of, promises_of

@@ -8,8 +8,7 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
   will be
 - ``drafts``: bindings as they are to be decided
 - ``verdicts``: what was decided, what it asks of the ledgers, and whether it is news
-- ``deciding``: decisions about attempts, made by ``federation.scheduler.decide``
-- ``packed_capacity``: the capacity of a working copy: everything that can be promised there
+- ``deciding``: decisions about attempts, live and in trials, by ``federation.scheduler.decide``
 - ``trial_capacity``: the same for a trial: where an attempt would go, which nothing is told of
 - ``attempt_batch``: attempts as a batch of ``federation.scheduler.decide``
 - ``together``: one attempt after the other, and those that are placed together or not at all

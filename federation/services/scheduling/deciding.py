@@ -1,14 +1,14 @@
-"""Decisions about attempts, by ``federation.scheduler.decide`` on a working copy: the capacity that
-an attempt sees, and what equal bindings were told that found no room.
+"""Decisions about attempts, by ``federation.scheduler.decide`` on a working copy of the fleet.
 
+The capacity of a working copy, as an attempt sees it live and in a trial, and attempts as a batch.
 Plain functions of their arguments, for one thread of their own. Must not read or write the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from operator import attrgetter
 from typing import Final
@@ -17,10 +17,11 @@ from federation.capacity.reserve import Refused
 from federation.model.errors import FederationError
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
-from federation.scheduler.decide import Decided, Draft, OfferedCapacity, decide
+from federation.scheduler.decide import Decided, Draft, OfferedCapacity, Scarcity, decide
 from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.plugins.profile import Filter, Profile, Score
 from federation.scheduler.plugins.run import is_in_tree
+from federation.scheduler.promisable import looked_again
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import NO_PEERS, Attempt, Result
 from federation.services.scheduling.drafts import draft_of
@@ -29,7 +30,6 @@ from federation.services.scheduling.eligible_clusters import context_of, find_el
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.known_answers import KnownRefusal, question_of
-from federation.services.scheduling.packed_capacity import PackedCapacity
 from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.verdicts import (
@@ -42,6 +42,60 @@ from federation.services.scheduling.verdicts import (
 )
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
+
+
+@dataclass(kw_only=True, eq=False)
+class PackedCapacity:
+    """A ``CapacityModel`` of one draft, whose decision gets the id ``decision``.
+
+    The binding holds something in the clusters ``held``. With ``adopts`` its replicas run already
+    and are new to the ledgers. Only with ``looks_again`` a refusal is looked at a second time.
+    """
+
+    working: WorkingCopy
+    decision: str
+    held: Iterable[str] = ()
+    adopts: bool = False
+    looks_again: bool = True
+
+    def available(self, draft: Draft) -> OfferedCapacity:
+        """Return all that can be promised."""
+        return OfferedCapacity(self.working.availability(draft.binding, draft.certificate))
+
+    def refine(
+        self, draft: Draft, decided: Decided[Reserved], estimates: Estimates
+    ) -> Estimates | None:
+        """Look again, for the binding without the clusters that it has to leave."""
+        if not self.looks_again:
+            return None
+        binding = decided.inputs.binding
+        return looked_again(self.working.rooms, binding, draft.certificate, estimates)
+
+    def reserve(self, draft: Draft, decided: Decided[Reserved]) -> Reserved | Refused | None:
+        """Promise all shares in the working copy, or none."""
+        return self.working.reserve(
+            self.working.request(
+                draft.binding,
+                self.decision,
+                decided.decision.clusters,
+                certificate=draft.certificate,
+                held=self.held,
+                adopts=self.adopts,
+                refines=decided.is_refined,
+                placed=draft.binding.clusters,
+            )
+        )
+
+    def scarcity(self, draft: Draft) -> Scarcity | None:
+        """Return the means to say what is scarce on the working copy."""
+        certificate = draft.certificate
+        return Scarcity(
+            estimate=partial(
+                self.working.availability, certificate=certificate, leaves_large=False
+            ),
+            remembered=self.working.scarcities(certificate),
+        )
+
 
 # No plugin that comes with the scheduler tells bindings apart by these.
 _NAMES: Final = frozenset({"namespace", "name", "uid", "labels", "annotations", "priority"})
