@@ -34,7 +34,7 @@ from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.attempt import Attempt, AttemptRole, StoredFacts
-from federation.services.scheduling.attempt_batch import is_together
+from federation.services.scheduling.deciding import is_together
 from federation.services.scheduling.earmarks import (
     MAX_NOMINATED,
     awaited_pods_of,

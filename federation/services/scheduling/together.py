@@ -16,7 +16,7 @@ from federation.scheduler.decide import decide_each, decide_moves, settle_gang
 from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
 from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole
-from federation.services.scheduling.attempt_batch import AttemptBatch, is_together
+from federation.services.scheduling.deciding import AttemptBatch, is_together
 from federation.services.scheduling.eligible_clusters import context_of, find_eligible
 from federation.services.scheduling.hooks import let_go
 from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together

@@ -13,8 +13,7 @@ from federation.capacity.reserve import Refused
 from federation.model.estimate import Estimates
 from federation.scheduler.decide import Decided, Draft, Scarcity, decide
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.attempt_batch import peers_beside, placed
-from federation.services.scheduling.deciding import PackedCapacity
+from federation.services.scheduling.deciding import PackedCapacity, peers_beside, placed
 from federation.services.scheduling.drafts import draft_of
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.verdicts import request_room, take_over

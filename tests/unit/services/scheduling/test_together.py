@@ -9,7 +9,7 @@ import pytest
 from federation.model.namespace_quotas import REPLICAS, NamespaceQuota
 from federation.model.placement import Placement, ReplicaScheduling, SchedulingType
 from federation.services.scheduling.attempt import Attempt, AttemptRole, QuotaRoom
-from federation.services.scheduling.attempt_batch import AttemptBatch
+from federation.services.scheduling.deciding import AttemptBatch
 from federation.services.scheduling.together import decide_all, seen_together
 from federation.services.scheduling.working_copy import WorkingCopy
 from lab.services import fleet_of
