@@ -9,7 +9,6 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``drafts``: bindings as they are to be decided
 - ``verdicts``: what was decided, what it asks of the ledgers, and whether it is news
 - ``deciding``: decisions about attempts, live and in trials, by ``federation.scheduler.decide``
-- ``trial_capacity``: the same for a trial: where an attempt would go, which nothing is told of
 - ``together``: one attempt after the other, and those that are placed together or not at all
 - ``working_copy``: a copy of the fleet, from which the decisions of a batch take capacity
 - ``known_answers``: its results that are remembered until the packed capacity changes

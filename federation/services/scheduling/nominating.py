@@ -24,9 +24,9 @@ from federation.model.resources import PODS
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
 from federation.scheduler.decide import Decided, Draft, OfferedCapacity
 from federation.services.scheduling.attempt import Attempt
+from federation.services.scheduling.deciding import TrialCapacity, tried_together
 from federation.services.scheduling.earmarks import capacity_after_earmarks
 from federation.services.scheduling.shares import Reserved
-from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
 from federation.services.scheduling.verdicts import request_room, take_over
 from federation.services.scheduling.working_copy import WorkingCopy
 

@@ -16,10 +16,14 @@ from federation.scheduler.decide import decide_each, decide_moves, settle_gang
 from federation.scheduler.decision import Outcome
 from federation.scheduler.waiting.queue import Seen
 from federation.services.scheduling.attempt import Attempt, AttemptCause, AttemptRole
-from federation.services.scheduling.deciding import AttemptBatch, is_together
+from federation.services.scheduling.deciding import (
+    AttemptBatch,
+    TrialCapacity,
+    is_together,
+    tried_together,
+)
 from federation.services.scheduling.eligible_clusters import context_of, find_eligible
 from federation.services.scheduling.hooks import let_go
-from federation.services.scheduling.trial_capacity import TrialCapacity, tried_together
 from federation.services.scheduling.verdicts import reserve
 from federation.services.scheduling.working_copy import WorkingCopy
 
