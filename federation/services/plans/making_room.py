@@ -41,7 +41,7 @@ from federation.services.plans.search import (
     unmovable,
 )
 from federation.services.scheduling.attempt import Attempt
-from federation.services.scheduling.drafts import draft_of
+from federation.services.scheduling.read import draft_of
 from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 

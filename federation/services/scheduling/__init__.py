@@ -4,9 +4,7 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 
 - ``pipeline``: queue, decide, commit, answer: one batch after the other
 - ``queue``: attempts that wait for a decision: who is next, and who is decided together
-- ``read``: what the store knows of the bindings that are to be decided, and the bindings as they
-  will be
-- ``drafts``: bindings as they are to be decided
+- ``read``: the facts that the store has about bindings, and the bindings as they are to be decided
 - ``verdicts``: what was decided, what it asks of the ledgers, and whether it is news
 - ``deciding``: decisions about attempts, live and in trials, by ``federation.scheduler.decide``
 - ``together``: one attempt after the other, and those that are placed together or not at all

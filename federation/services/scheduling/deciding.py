@@ -28,13 +28,13 @@ from federation.scheduler.state import BindingContext
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.services.binding_ports import Peers
 from federation.services.scheduling.attempt import NO_PEERS, Attempt, Result
-from federation.services.scheduling.drafts import draft_of
 from federation.services.scheduling.earmarks import awaited_pods, capacity_after_earmarks
 from federation.services.scheduling.eligible_clusters import context_of, find_eligible
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.known_answers import KnownRefusal, question_of
 from federation.services.scheduling.quotas import beyond
+from federation.services.scheduling.read import draft_of
 from federation.services.scheduling.shares import Reserved
 from federation.services.scheduling.verdicts import (
     refuse,

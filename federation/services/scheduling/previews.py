@@ -28,10 +28,9 @@ from federation.services.scheduling.commit import (
     lock_groups,
     write,
 )
-from federation.services.scheduling.drafts import asks_the_same
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.quotas import read_quotas, within_quotas
-from federation.services.scheduling.read import check_version
+from federation.services.scheduling.read import asks_the_same, check_version
 from federation.services.scheduling.verdicts import request_room, reserve
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.secrets import make_secret, parse_secret
