@@ -111,11 +111,11 @@ async def settle_gangs(tx: Transaction, attempts: Sequence[Attempt]) -> list[Bin
     written = frozenset(attempt.key for attempt in attempts)
     changes = []
     for name in sorted(gangs):
-        changes += await settle_gang(tx, name, besides=written)
+        changes += await settle_stored_gang(tx, name, besides=written)
     return changes
 
 
-async def settle_gang(
+async def settle_stored_gang(
     tx: Transaction, name: GangName, besides: Collection[BindingName] = ()
 ) -> list[BindingChanged]:
     """Let the members of a gang that have no place wait together.

@@ -33,7 +33,7 @@ from federation.services.journal import (
 )
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_clusters, lock_groups
-from federation.services.scheduling.gangs import settle_gang
+from federation.services.scheduling.gangs import settle_stored_gang
 from federation.services.scheduling.read import no_binding, other_uid
 from federation.services.scheduling.shares import shares_of
 from federation.services.values import HeldReservation
@@ -135,7 +135,9 @@ class ReleaseService:
             binding = locked.stored.binding
             await locked.tx.bindings.delete(locked.stored.id)
             if binding.gang is not None:
-                locked.companions += await settle_gang(locked.tx, (namespace, binding.gang.name))
+                locked.companions += await settle_stored_gang(
+                    locked.tx, (namespace, binding.gang.name)
+                )
             return {name: ledger.released(binding.key) for name, ledger in locked.ledgers.items()}
 
         async with self._store.reading() as read:

@@ -22,7 +22,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Position
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_groups
-from federation.services.scheduling.gangs import settle_gang
+from federation.services.scheduling.gangs import settle_stored_gang
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import locked_binding, missing_binding
 from federation.services.values import Scheduled
@@ -164,7 +164,9 @@ async def _settled(
     key = binding.namespace, binding.name
     await tx.bindings.touch(stored.id)
     if binding.gang is not None:
-        gang_changes = await settle_gang(tx, (binding.namespace, binding.gang.name), besides=[key])
+        gang_changes = await settle_stored_gang(
+            tx, (binding.namespace, binding.gang.name), besides=[key]
+        )
     current = await tx.bindings.get(*key)
     wait = current.wait if current else None
     own = BindingChanged.of(binding, decision=stored.decision_id, waits=wait is not None)
