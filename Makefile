@@ -4,9 +4,10 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench compare accuracy attack chaos replays fuzz soak drills truth mutation proto reference manifests lock sbom dist
+.PHONY: help install same-python check collect test test-all demo bench compare accuracy attack chaos replays fuzz soak drills truth mutation proto reference manifests lock sbom dist
 
-BIN = .venv/bin
+VENV = .venv
+BIN = $(VENV)/bin
 PYTHONS = $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
 # Runs the first of them that is there, that runs, and that is new enough.
 RUN_PYTHON = for python in $(PYTHONS); do \
@@ -16,21 +17,47 @@ RUN_PYTHON = for python in $(PYTHONS); do \
 	echo "Debian, Ubuntu: apt install python3 python3-venv    macOS: brew install python"; \
 	exit 1
 VERSION = -c 'import sys; print(*sys.version_info[:2], sep=".")'
-# PYTHON=... is taken or refused: .venv may have been made by another one.
-SAME_PYTHON = test -z "$(PYTHON)" || test ! -x $(BIN)/python || { \
-	ours=$$($(BIN)/python $(VERSION)); theirs=$$($(PYTHON) $(VERSION) 2>/dev/null) || theirs=; \
-	test "$$ours" = "$$theirs" || { \
-	if test -z "$$theirs"; then echo "PYTHON=$(PYTHON) does not run"; \
-	else echo ".venv has Python $$ours, PYTHON=$(PYTHON) is $$theirs: rm -r .venv, then again"; fi; \
-	exit 1; }; }
-INSTALL = $(SAME_PYTHON) && $(BIN)/python -m tools.install $(1) --check 2>/dev/null || { \
-	$(call RUN_PYTHON,-m tools.install $(1)); }
+# What is installed: the locks, and the programs of pyproject.toml. By content, since git writes
+# times anew; where it is another one, or where an installation was interrupted, all is made anew.
+KEY := $(shell { cat requirements*.lock; sed -n '/^.project.scripts/,/^$$/p' pyproject.toml; } \
+	2>/dev/null | cksum | tr -d ' ')
+# An upgrade of Python leaves a dead link behind.
+_ := $(shell $(BIN)/python -c '' 2>/dev/null || rm -rf $(VENV))
+DEV = $(VENV)/dev-$(KEY)
+DEMO = $(or $(wildcard $(DEV)),$(VENV)/demo-$(KEY))
+PIP = $(BIN)/python -m pip install -qq --no-input --disable-pip-version-check
+# uv is several times as fast as pip, and does not read what pip is set to.
+PACKAGES = { settings=$$($(BIN)/python -m tools.uv_settings) && eval "$$settings" && \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python $(1); } || $(PIP) --no-compile $(1)
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-install: ## Make .venv with everything that developing needs
-	@{ $(call INSTALL,dev); }
+install: $(DEV) ## Make .venv with everything that developing needs
+
+$(VENV)/%-$(KEY): | same-python
+	@rm -rf $(VENV)
+	@echo "fedsched: making $(VENV) of $(LOCK), which takes up to a minute"
+	@$(call RUN_PYTHON,-m venv $(VENV))
+	@$(PIP) --require-hashes --no-deps --only-binary=:all: -r requirements-uv.lock || \
+		echo "fedsched: uv cannot be had here: pip installs, which takes longer"
+	@$(call PACKAGES,--require-hashes --no-deps -r $(LOCK))
+	@$(if $(findstring dev,$*),$(call PACKAGES,--require-hashes --no-deps --target $(VENV)/schemas \
+		-r requirements-schemas.lock))
+	@$(call PACKAGES,--no-deps --no-build-isolation -e .)
+	@touch $@
+
+$(VENV)/demo-$(KEY): LOCK = requirements.lock
+$(VENV)/dev-$(KEY): LOCK = requirements-dev.lock
+
+# PYTHON=... is taken or refused: .venv may have been made by another one.
+same-python:
+	@test -z "$(PYTHON)" || test ! -x $(BIN)/python || { \
+	ours=$$($(BIN)/python $(VERSION)); theirs=$$($(PYTHON) $(VERSION) 2>/dev/null) || theirs=; \
+	test "$$ours" = "$$theirs" || { \
+	if test -z "$$theirs"; then echo "PYTHON=$(PYTHON) does not run"; \
+	else echo "$(VENV) has Python $$ours, PYTHON=$(PYTHON) is $$theirs: rm -r $(VENV), then again"; \
+	fi; exit 1; }; }
 
 check: install ## Format, lint, types, migrations, floors, stubs, protos, sizes, suppressions, locks
 	@$(BIN)/python -m tools.check
@@ -43,10 +70,9 @@ test: install ## All but whole programs, pages, browsers; STRICT=1: what fails i
 
 test-all: test ## The rest of the tests, too, and what may differ on every other Python here
 	@$(BIN)/python -m tools.run_tests --rest $(if $(STRICT),--strict)
-	@$(BIN)/python -m tools.other_pythons $(if $(STRICT),--strict)
+	@sh tools/other_pythons.sh $(if $(STRICT),--strict)
 
-demo: ## A control plane and a fleet on this machine, to look at; KARMADA=1: the bridge, too
-	@{ $(call INSTALL,demo); }
+demo: $(DEMO) ## A control plane and a fleet on this machine, to look at; KARMADA=1: the bridge, too
 	@$(BIN)/federation demo $(if $(KARMADA),--karmada)
 
 bench: install ## The measurements; QUICK=1 in minutes, FULL=1 with 10,000 clusters; NAMES, RESULTS=file for JSON
@@ -91,19 +117,24 @@ soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS
 	@$(BIN)/python -m lab.benchmarks.soak --seconds $(or $(SECONDS),600) --agents $(or $(AGENTS),1000)
 
 proto: install ## Generate the stubs from proto/
-	@$(BIN)/python -m tools.update_proto
+	@$(BIN)/python -m tools.protos update
 
 reference: ## Write docs/reference from protos, commands and metrics
 	@$(BIN)/python -m tools.reference
 
-manifests: ## Write the plain manifests of deploy/ from the Helm chart
+manifests: install ## Write the plain manifests of deploy/ from the Helm chart
 	@$(BIN)/python -m lab.manifests
 
-lock: ## Resolve the lock files again; UPGRADE=--upgrade for the newest of everything
-	@$(call RUN_PYTHON,-m tools.lock $(UPGRADE))
+lock: install ## Resolve the lock files again; UPGRADE=--upgrade for the newest of everything
+	@$(BIN)/python -m tools.locks compile $(UPGRADE)
 
+SBOM = dist/fedsched.cdx.json
 sbom: install ## The bill of materials (CycloneDX) of requirements.lock, in dist/
-	@$(BIN)/python -m tools.sbom
+	@mkdir -p $(dir $(SBOM))
+	@$(BIN)/python -m cyclonedx_py requirements requirements.lock --pyproject pyproject.toml \
+		--mc-type application --spec-version 1.6 --output-format JSON --output-reproducible \
+		--output-file $(SBOM) --validate
+	@echo $(SBOM)
 
 dist: install ## Wheel and sdist, in dist/, each built twice; 1 where the bytes differ
 	@$(BIN)/python -m tools.dist

@@ -26,8 +26,7 @@ from federation.runtime.logs import PROGRAMS
 from lab import program_logs
 from lab.databases import Databases
 from lab.patience import PATIENCE_SECONDS
-from tests import durations, examples
-from tools import forked_workers
+from tests import durations, examples, forked_workers
 
 # The data is thrown away at the end: waiting for the disk would test nothing, and what is vacuumed
 # is gone before anybody needs the space. Each database of a server costs turns of autovacuum.

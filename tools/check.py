@@ -34,14 +34,13 @@ def checks() -> list[Check]:
     all_checks = [
         Check(name="formatted", command=[program("ruff"), "format", "--check", "."], quick=True),
         Check(name="lint", command=[program("ruff"), "check", "."], quick=True),
-        Check(name="sizes", command=module("tools.check_sizes"), quick=True),
-        Check(name="suppressions", command=module("tools.check_suppressions"), quick=True),
+        Check(name="sizes, reasons", command=module("tools.check_sources"), quick=True),
         Check(name="words", command=module("tools.check_words"), quick=True),
-        Check(name="locks", command=module("tools.check_locks"), quick=True),
+        Check(name="locks", command=[*module("tools.locks"), "check"], quick=True),
         Check(name="migrations", command=module("tools.lint_migrations")),
         Check(name="types", command=[program("mypy")]),
         Check(name="import floors", command=[program("lint-imports")]),
-        Check(name="stubs fresh", command=module("tools.verify_proto")),
+        Check(name="stubs fresh", command=[*module("tools.protos"), "verify"]),
         Check(name="reference fresh", command=[*module("tools.reference"), "--check"]),
         Check(name="proto lint", command=[program("buf"), "lint"]),
     ]

@@ -1,11 +1,14 @@
 """Python from protos: messages, services, and the types of both.
 
-Must not decide where the result goes: ``update_proto`` writes it, ``verify_proto`` compares it.
+``update`` writes them, ``verify`` says whether they are as committed. ``release`` renews
+proto/released.binpb, which ``make check`` compares the protos with: once a release.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.util import find_spec
@@ -21,6 +24,7 @@ PACKAGES: Mapping[Path, Path] = {
     Path("estimator/karmada"): PROTOS / "karmada",
 }
 PATTERN = "*_pb2*.py*"
+RELEASED = PROTOS / "released.binpb"
 
 
 def generate(target: Path) -> None:
@@ -62,3 +66,34 @@ def stubs(root: Path) -> dict[str, str]:
     """The generated files below ``root``, by path."""
     paths = (path for package in PACKAGES for path in (root / package).glob(PATTERN))
     return {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def update(fresh: Mapping[str, str]) -> int:
+    for name in stubs(ROOT).keys() - fresh.keys():
+        (ROOT / name).unlink()
+    for name, content in fresh.items():
+        (ROOT / name).write_text(content, encoding="utf-8")
+    print(f"{len(fresh)} files in {', '.join(map(str, PACKAGES))}")
+    return 0
+
+
+def verify(fresh: Mapping[str, str]) -> int:
+    committed = stubs(ROOT)
+    differing = [name for name in {**fresh, **committed} if fresh.get(name) != committed.get(name)]
+    for name in sorted(differing):
+        print(f"{name} is not what the protos give: run `make proto`")
+    return 1 if differing else 0
+
+
+def main(verb: str) -> int:
+    if verb == "release":
+        buf = Path(sys.executable).with_name("buf")
+        command = [str(buf), "build", "-o", str(RELEASED.relative_to(ROOT))]
+        return subprocess.run(command, cwd=ROOT, check=False).returncode
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder))
+        return {"update": update, "verify": verify}[verb](stubs(Path(folder)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

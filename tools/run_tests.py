@@ -16,8 +16,6 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.progress import say
-
 ROOT = Path(__file__).resolve().parent.parent
 # Whole programs, documentation pages, browsers, manifests, short forms of what lab/ does: `make
 # test-all` alone runs these folders. All others under tests/ are for `make test`.
@@ -49,6 +47,56 @@ FILES_OF_REST = (
     "tests/properties/test_live_reservations.py",
     "tests/properties/test_reservations_simulated.py",
 )
+# Every program as a process in every mode, whatever happens to it elsewhere; streams that end in
+# every way, as asyncio is another one.
+PROGRAMS = (
+    "test_agent.py",
+    "test_demo.py::test_it_tells_its_story_and_leaves_nothing",
+    "test_karmada.py",
+    "test_plugins.py",
+    "test_server.py",
+    "test_server_outage.py",
+    "test_server_start.py::test_a_lost_admin_token_is_replaced",
+    "test_server_start.py::test_settings_are_shown_with_their_origin_and_without_secrets",
+    "test_server_start.py::test_the_printed_command_serves_with_the_certificates_made",
+    "test_several_planes.py::test_an_agent_at_one_answers_questions_asked_at_another",
+    "test_several_planes.py::test_control_planes_trust_each_other_by_the_ca",
+    "test_several_planes.py::test_one_that_stops_says_so_and_leaves_nothing",
+)
+TESTS_OF_PYTHONS = (
+    *(f"tests/e2e/{name}" for name in PROGRAMS),
+    "tests/agent/test_starting.py",
+    "tests/api/test_bad_input.py",
+    "tests/api/test_exported_fleets.py",
+    "tests/api/test_stream_faults.py",
+    "tests/api/test_watches.py",
+    "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/start/join-a-cluster.md]",
+    "tests/docs/test_pages.py::test_the_commands_of_a_page_run[docs/how-to/call-from-python.md]",
+)
+# What is true on an older one and on a newer one is taken to be true between them, once the
+# programs start and serve there.
+TESTS_BETWEEN = (
+    "tests/e2e/test_agent.py",
+    "tests/e2e/test_demo.py::test_it_tells_its_story_and_leaves_nothing",
+    "tests/e2e/test_server.py",
+    "tests/agent/test_starting.py",
+    "tests/api/test_stream_faults.py",
+)
+# What takes values apart by their types, and recorded answers.
+TESTS_OF_NEWEST = (
+    "tests/contract/store",
+    "tests/unit/capacity",
+    "tests/unit/cli",
+    "tests/unit/codec",
+    "tests/unit/scheduler",
+    "tests/unit/store",
+    "tests/vectors",
+)
+TESTS_BY_AGE: Mapping[str, Sequence[str]] = {
+    "older": TESTS_OF_PYTHONS,
+    "between": TESTS_BETWEEN,
+    "newest": TESTS_OF_PYTHONS + TESTS_OF_NEWEST,
+}
 # Fewer generated examples, unless the caller has chosen; see tests/examples.py.
 BRIEF_EXAMPLES = {"HYPOTHESIS_PROFILE": "brief"}
 # Much of what tests do is waiting: for databases, and in the rest for processes, too.
@@ -58,6 +106,10 @@ SHOWN_DURATIONS = 25
 SOME_FAILED = 1
 # More failures are no accident of a busy machine, and are not tried again.
 MAX_UNSTEADY = 5
+
+
+def say(message: str) -> None:
+    print(f"fedsched: {message}", flush=True)
 
 
 def part_of_tests(*, rest: bool, root: Path = ROOT) -> list[str]:
@@ -158,21 +210,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = ArgumentParser(prog="run_tests")
     parser.add_argument("tests", nargs="*", help="these alone, and not all of one part")
     parser.add_argument("--rest", action="store_true", help="the part that `make test` leaves out")
+    parser.add_argument("--of-python", choices=TESTS_BY_AGE, help="those for another Python")
     parser.add_argument("--strict", action="store_true", help="no second try for what fails")
     parser.add_argument(
         "--workers", type=int, metavar="COUNT", help="by default some for each core"
     )
     chosen, options = parser.parse_known_args(arguments)
-    started = time.monotonic()
+    started, part = time.monotonic(), part_of_tests(rest=chosen.rest)
     is_good = all_pass(
         sys.executable,
-        [*(chosen.tests or part_of_tests(rest=chosen.rest)), *options],
+        [*(chosen.tests or TESTS_BY_AGE.get(chosen.of_python) or part), *options],
         workers=chosen.workers or default_workers(rest=chosen.rest),
         strict=chosen.strict,
-        variables={} if chosen.rest else {**BRIEF_EXAMPLES, **os.environ},
+        variables={} if chosen.rest or chosen.of_python else {**BRIEF_EXAMPLES, **os.environ},
     )
-    part = "the rest of the tests" if chosen.rest else "tests"
-    say(f"{part}: {'ok' if is_good else 'FAILED'} in {time.monotonic() - started:.0f} s")
+    name = "the rest of the tests" if chosen.rest else "tests"
+    say(f"{name}: {'ok' if is_good else 'FAILED'} in {time.monotonic() - started:.0f} s")
     return 0 if is_good else 1
 
 

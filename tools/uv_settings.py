@@ -1,4 +1,4 @@
-"""uv's variables for what pip is set to: uv reads none of pip's files and variables.
+"""Print what pip is set to as uv's variables, for a shell to evaluate: uv reads no setting of pip.
 
 Runs before anything is installed: standard library only.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Mapping
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-# Later ones win, as in pip: what is set for all its commands, for install, by variables.
+# Later ones win, as in pip: settings of all its commands, those of install, and variables.
 SECTIONS = ("global", "install", ":env:")
 VARIABLES = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -26,6 +29,12 @@ VARIABLES = {
 }
 # pip takes these for its certificates, uv does not.
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+# As pip does; the hashes say which of several files is the right one.
+ALWAYS = {
+    "UV_INDEX_STRATEGY": "unsafe-best-match",
+    "UV_SYSTEM_CERTS": "true",
+    "UV_PYTHON_DOWNLOADS": "never",
+}
 
 
 def pip_settings(listed: str) -> dict[str, str]:
@@ -36,53 +45,52 @@ def pip_settings(listed: str) -> dict[str, str]:
         section, dot, name = key.rpartition(".")
         if equals and dot and section in settings:
             try:
-                settings[section][name] = str(ast.literal_eval(value))
+                settings[section][name] = " ".join(str(ast.literal_eval(value)).split())
             except (ValueError, SyntaxError):
                 continue  # A warning of pip's that looks like a setting.
     return {name: value for section in SECTIONS for name, value in settings[section].items()}
 
 
 def uv_variables(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for uv; what its user set for uv itself stays."""
-    variables = {
-        VARIABLES[name]: _written(name, value)
-        for name, value in settings.items()
-        if name in VARIABLES
-    }
+    """The variables for uv; those that the environment has for uv itself win."""
+    variables = dict(ALWAYS)
+    for name, variable in VARIABLES.items():
+        value = settings.get(name, "")
+        if name == "no-index":
+            value = "true" if value.lower() in {"1", "true", "yes", "on", "y", "t"} else ""
+        elif name == "find-links":
+            # A folder that is not there is a warning to pip, and an error to uv.
+            places = value.split()
+            value = ",".join(at for at in places if "://" in at or Path(at).exists())
+        if value:
+            variables[variable] = value
     for bundle in BUNDLES:
         if environment.get(bundle) and "SSL_CERT_FILE" not in environment:
             variables.setdefault("SSL_CERT_FILE", environment[bundle])
-    of_uv = {name: value for name, value in environment.items() if name.startswith("UV_")}
+    if not _has_own_home(environment):
+        variables["UV_NO_CACHE"] = "true"
     return {
-        **environment,
-        # As pip does; which of several files is the right one, the hashes say.
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-        "UV_SYSTEM_CERTS": "true",
-        "UV_PYTHON_DOWNLOADS": "never",
-        "UV_NO_PROGRESS": "true",
-        **({} if _own_home(environment) else {"UV_NO_CACHE": "true"}),
-        **{name: value for name, value in variables.items() if value},
-        **of_uv,
+        name: value
+        for name, value in variables.items()
+        if not (name.startswith("UV_") and name in environment)
     }
 
 
-def _written(name: str, value: str) -> str:
-    if name == "find-links":
-        return ",".join(_present(value.split()))
-    if name == "no-index":
-        return "true" if value.lower() in {"1", "true", "yes", "on", "y", "t"} else ""
-    return " ".join(value.split())
-
-
-def _present(places: Iterable[str]) -> list[str]:
-    """Without the folders that are not there: a warning to pip, an error to uv."""
-    return [place for place in places if "://" in place or Path(place).exists()]
-
-
-def _own_home(environment: Mapping[str, str]) -> bool:
+def _has_own_home(environment: Mapping[str, str]) -> bool:
     """Whether a cache may be made there: not as root in somebody's home, nor without any."""
     home = Path(environment.get("HOME", ""))
     try:
         return home.is_absolute() and home.stat().st_uid == os.getuid()
     except OSError:
         return False
+
+
+def main() -> None:
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    for name, value in uv_variables(pip_settings(listed), os.environ).items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,9 +4,11 @@ Ledgers and promises:
 
 - ``holdings``: reservations of one binding in one cluster, and the newest report's echoes of them
 - ``ledger``: the ledger of a cluster: its reservations by binding, and the echoes of them
-- ``assignments``: outstanding promises of one cluster, where each is packed, and the margin beside them
+- ``assignments``: outstanding promises of one cluster, where each is packed, and the margin beside
+  them
 - ``growth``: changes of a binding's promises by a decision: which stay in place, which are new
-- ``promise_sums``: sums of the outstanding promises of each cluster, in columns, and by kind of replica
+- ``promise_sums``: sums of the outstanding promises of each cluster, in columns, and by kind of
+  replica
 
 Cells and packing:
 
@@ -45,8 +47,8 @@ Estimates:
 - ``fleet_reports``: the newest reports of a fleet as arrays
 - ``summary_estimates``: the levels ``summary`` and ``models``: totals, and nodes by grade
 - ``deductions``: deductions of promises that no report shows yet, for these two levels
-- ``pool_estimates``: bounds of one shape in the cells of a fleet, and estimates by the best level that
-  a report allows
+- ``pool_estimates``: bounds of one shape in the cells of a fleet, and estimates by the best level
+  that a report allows
 - ``promised_bounds``: bounds of that level beside promises whose pods have no node yet
 - ``simulated``: free totals in a simulation, less what its bindings have taken
 

@@ -20,7 +20,7 @@ from federation.embedded_postgres.server import EmbeddedPostgres
 from lab.mutation.records import GONE, SURVIVED, TIMEOUT, UNTESTED, Job, Results, Verdict
 from lab.programs import clean_up_when_ended, parser
 from lab.servers import found_binaries
-from tools import tars
+from tools import dist
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
@@ -110,7 +110,7 @@ def unpack(commit: str, tree: Path) -> None:
         shutil.rmtree(tree, ignore_errors=True)
     archive = subprocess.check_output(["git", "archive", commit], cwd=ROOT)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        tars.unpack(files, tree)
+        dist.unpack(files, tree)
     program = tree / "lab" / "mutation"
     shutil.rmtree(program, ignore_errors=True)
     shutil.copytree(Path(__file__).parent, program)

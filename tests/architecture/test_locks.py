@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.requirements import Requirement
 
-from tools.check_locks import disagreements, pinned, required, violations
+from tools.locks import disagreements, pinned, required, violations
 
 LOCK = """grpcio==1.85.1 \\
     --hash=sha256:00 \\

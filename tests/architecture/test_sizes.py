@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.check_sizes import FILE_LINES, FUNCTION_LINES, handwritten, violations
+from tools.check_sources import FILE_LINES, FUNCTION_LINES, handwritten, sizes
 
 
 def function_of(lines: int) -> str:
@@ -12,15 +12,15 @@ def function_of(lines: int) -> str:
 
 
 def test_function_at_the_cap_passes_and_one_line_more_does_not() -> None:
-    assert list(violations(Path("a.py"), function_of(FUNCTION_LINES))) == []
-    assert list(violations(Path("a.py"), function_of(FUNCTION_LINES + 1))) == [
+    assert list(sizes(Path("a.py"), function_of(FUNCTION_LINES))) == []
+    assert list(sizes(Path("a.py"), function_of(FUNCTION_LINES + 1))) == [
         "a.py:1: long has 61 lines, at most 60"
     ]
 
 
 def test_file_at_the_cap_passes_and_one_line_more_does_not() -> None:
-    assert list(violations(Path("a.py"), "x = 1\n" * FILE_LINES)) == []
-    assert list(violations(Path("a.py"), "x = 1\n" * (FILE_LINES + 1))) == [
+    assert list(sizes(Path("a.py"), "x = 1\n" * FILE_LINES)) == []
+    assert list(sizes(Path("a.py"), "x = 1\n" * (FILE_LINES + 1))) == [
         "a.py: 501 lines, at most 500"
     ]
 

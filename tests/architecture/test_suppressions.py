@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_suppressions import violations
+from tools.check_sources import suppressions
 
 # Put together here, so that they silence nothing in this file.
 NOQA = "# no" + "qa"
@@ -26,7 +26,7 @@ IGNORE = "# type" + ": ignore"
     ],
 )
 def test_reason_is_found(comment: str) -> None:
-    assert list(violations(Path("a.py"), f"x = 'y'  {comment}\n")) == []
+    assert list(suppressions(Path("a.py"), f"x = 'y'  {comment}\n")) == []
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ def test_reason_is_found(comment: str) -> None:
     ],
 )
 def test_silence_without_a_reason_is_refused(comment: str) -> None:
-    assert list(violations(Path("a.py"), f"x = 1\ny = 2  {comment}\n")) == [
+    assert list(suppressions(Path("a.py"), f"x = 1\ny = 2  {comment}\n")) == [
         f"a.py:2: {comment} gives no reason"
     ]

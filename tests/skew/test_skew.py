@@ -21,7 +21,7 @@ from lab.servers import ROOT
 from tests.api.calls import binding
 from tests.e2e.test_several_planes import Plane, Planes, await_known, serving, soon
 from tests.wheels import built_wheel, installed
-from tools.tars import unpack
+from tools.dist import unpack
 
 BASELINE = (Path(__file__).parent / "BASELINE").read_text(encoding="ascii").strip()
 BEFORE, OURS = "0.1.0", version("fedsched")

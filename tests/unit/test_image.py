@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_locks import pinned
+from tools.locks import pinned
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

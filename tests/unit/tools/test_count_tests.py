@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.count_tests import ENTRY_POINTS, ROOT, Product, count, main
+from lab.count_tests import ENTRY_POINTS, ROOT, Product, count, main
 
 PRODUCT = {
     "federation/__init__.py": "",

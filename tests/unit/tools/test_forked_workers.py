@@ -58,7 +58,7 @@ def test_waits(capfd):
 
 def command(workers: int, *options: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "pytest", "-p", "tools.forked_workers", "-p", "no:cacheprovider"),
+        *(sys.executable, "-m", "pytest", "-p", "tests.forked_workers", "-p", "no:cacheprovider"),
         *("-v", f"--workers={workers}", f"--basetemp={Path('base')}", *options),
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tools.other_pythons import ROOT, TESTS, TESTS_BETWEEN, TESTS_OF_NEWEST
+from tools.run_tests import ROOT, TESTS_BY_AGE
 
 
-@pytest.mark.parametrize("named", [*TESTS, *TESTS_BETWEEN, *TESTS_OF_NEWEST])
+@pytest.mark.parametrize("named", sorted(set().union(*TESTS_BY_AGE.values())))
 def test_what_is_named_is_there(named: str) -> None:
     path, _, test = named.partition("::")
     assert (ROOT / path).exists()

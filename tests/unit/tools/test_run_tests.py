@@ -36,7 +36,7 @@ BROKEN = "def test_never_passes():\n    assert False\n"
 # Those of ours take most of the time that pytest needs to start.
 FEW_PLUGINS = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    "PYTEST_PLUGINS": "tools.forked_workers",
+    "PYTEST_PLUGINS": "tests.forked_workers",
     "PYTHONPATH": str(ROOT),
 }
 GOOD = "def test_passes():\n    assert True\n"
@@ -104,14 +104,14 @@ def test_the_ci_runs_both_parts_once() -> None:
     printed = commands_of(*command.split())
     runs = [line for line in printed.splitlines() if "tools.run_tests" in line]
     assert ["--rest" in line for line in runs] == [False, True]
-    assert "tools.other_pythons" in printed
+    assert "tools/other_pythons.sh" in printed
 
 
 def test_strict_runs_let_no_test_try_twice() -> None:
     printed = commands_of("make", "test-all", "STRICT=1")
     runs = [line for line in printed.splitlines() if "tools.run_tests" in line]
     assert all("--strict" in line for line in runs)
-    assert "tools.other_pythons --strict" in printed
+    assert "tools/other_pythons.sh --strict" in printed
 
 
 def commands_of(*make: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.tars import unpack
+from tools.dist import unpack
 
 
 @pytest.mark.parametrize("has_filters", [True, False])

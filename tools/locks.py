@@ -1,11 +1,14 @@
-"""The lock files against pyproject.toml: nothing missing, nothing outdated, no addresses.
+"""The lock files: hashes, markers for every platform, no address of any index.
 
-Must not ask an index: it has to give the same answer everywhere.
+``check`` compares them with pyproject.toml, and asks no index: it has to say the same everywhere.
+``compile`` resolves them anew.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -14,9 +17,50 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.lock import EXTRAS, GROUPS
-
 ROOT = Path(__file__).resolve().parent.parent
+UV = Path(sys.executable).with_name("uv")
+EXTRAS = {
+    "requirements.lock": (
+        "control-plane",
+        "embedded",
+        "estimator",
+        "cli",
+        "bridge",
+        "otel",
+        "build",
+    ),
+    "requirements-dev.lock": ("dev",),
+    # What each image holds, and nothing that builds.
+    "deploy/images/control-plane.lock": ("control-plane", "embedded", "bridge", "cli", "otel"),
+    "deploy/images/agent.lock": ("estimator", "otel"),
+    "deploy/images/fedctl.lock": ("cli",),
+}
+# The installer, before there is anything else, and what is installed apart from programs.
+GROUPS = {"requirements-uv.lock": "installer", "requirements-schemas.lock": "schemas"}
+OPTIONS = (
+    "--universal",
+    # One version of everything for all Pythons: what is tested on one is what runs on the others.
+    "--fork-strategy=fewest",
+    "--python-version=3.11",
+    "--generate-hashes",
+    "--no-emit-index-url",
+    "--no-emit-find-links",
+    "--no-header",
+    "--no-annotate",
+    "--quiet",
+)
+# A local index or a cache must not leak into what everybody installs; the way out may be needed.
+KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
+)
+
+
 PIN = re.compile(
     r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+).*\\\n(?P<hash>    --hash=sha256:)?",
     re.MULTILINE,
@@ -74,7 +118,32 @@ def disagreements(locks: Iterable[Versions]) -> Iterator[str]:
                 yield f"the lock files disagree about {name}: run `make lock`"
 
 
-def main() -> int:
+def compile_locks(options: Iterable[str]) -> int:
+    clean = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    # One version of everything in all locks: `make check` compares them.
+    beside = "--constraint=requirements-dev.lock"
+    sources_by_lock = {
+        lock: [
+            "pyproject.toml",
+            *(f"--extra={extra}" for extra in extras),
+            *([beside] if lock.startswith("deploy/") else []),
+        ]
+        for lock, extras in EXTRAS.items()
+    }
+    sources_by_lock |= {lock: [f"--group={group}", beside] for lock, group in GROUPS.items()}
+    for lock, sources in sources_by_lock.items():
+        print(f"fedsched: resolving {lock}", flush=True)
+        subprocess.run(
+            [UV, "pip", "compile", *sources, *OPTIONS, *options, "-o", lock],
+            cwd=ROOT,
+            env={**clean, "UV_NO_CONFIG": "1"},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+    return 0
+
+
+def check() -> int:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     requirements_by_lock = {
         name: list(required(document["project"], extras)) for name, extras in EXTRAS.items()
@@ -94,5 +163,9 @@ def main() -> int:
     return 1 if findings else 0
 
 
+def main(verb: str, *options: str) -> int:
+    return check() if verb == "check" else compile_locks(options)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

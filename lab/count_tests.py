@@ -211,7 +211,7 @@ def print_names(title: str, names: Counter[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.count_tests")
+    parser = argparse.ArgumentParser(prog="python -m lab.count_tests")
     parser.add_argument("--names", action="store_true", help="print the names that tests/ uses")
     parser.add_argument("--root", type=Path, default=ROOT, help="another checkout")
     options = parser.parse_args(arguments)
