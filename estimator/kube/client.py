@@ -54,7 +54,7 @@ class Forbidden(PreconditionFailed):
     """The API server does not allow this to its caller, or a webhook refuses it."""
 
 
-class Refusal(Exception):
+class RefusedRequest(Exception):
     """An answer with an error status. ``request`` raises it as an error of the tree."""
 
     def __init__(self, status: int, body: Status, retry_after: str) -> None:
@@ -143,8 +143,9 @@ class KubeClient:
         async def changed() -> None:
             self.renew()
 
+        name = "kubeconfig" if self._kubeconfig is not None else "service account"
         if paths := access_files(self._kubeconfig, self._account):
-            files.watch("access to Kubernetes", paths, lambda: None, changed)
+            files.watch(name, paths, lambda: None, changed)
 
     async def check(self) -> None:
         """Raises PreconditionFailed where there is no usable configuration."""
@@ -186,7 +187,7 @@ class KubeClient:
             try:
                 async with self._send(request) as response:
                     return await response.read()
-            except Refusal as refusal:
+            except RefusedRequest as refusal:
                 if is_last or refusal.status != HTTPStatus.UNAUTHORIZED:
                     raise refusal.as_error() from refusal
         raise AssertionError("the last try returns or raises")
@@ -195,7 +196,7 @@ class KubeClient:
     async def open(
         self, path: str, query: Mapping[str, object], *, connect_seconds: float, read_seconds: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Give an answer that is read piece by piece. Raises Refusal and Unavailable.
+        """Give an answer that is read piece by piece. Raises RefusedRequest and Unavailable.
 
         ``read_seconds`` is how long each piece may take.
         """
@@ -235,7 +236,7 @@ class KubeClient:
                 if not 200 <= response.status <= 299:
                     raise await _refusal(response)
                 yield response
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             if refusal.status == HTTPStatus.UNAUTHORIZED:
                 self._outdate(connection)
             raise
@@ -328,7 +329,7 @@ def decoded(content: bytes, kind: type[Content]) -> Content:
         raise Unavailable(f"the API server's answer cannot be read: {error}") from error
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> Refusal:
+async def _refusal(response: aiohttp.ClientResponse) -> RefusedRequest:
     """Return the refusal in the server's words; proxies answer with something else."""
     try:
         body = from_json(await response.read(), Status)
@@ -336,7 +337,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> Refusal:
         body = Status()
     if not body.message:
         body = Status(message=response.reason or "", reason=body.reason, code=body.code)
-    return Refusal(response.status, body, response.headers.get("Retry-After", ""))
+    return RefusedRequest(response.status, body, response.headers.get("Retry-After", ""))
 
 
 def _text(error: BaseException) -> str:

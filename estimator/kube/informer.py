@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Generic, TypeVar
 
-from estimator.kube.client import KubeClient, ReadTimedOut, Refusal
+from estimator.kube.client import KubeClient, ReadTimedOut, RefusedRequest
 from estimator.kube.decoding import (
     Expired,
     Garbled,
@@ -88,7 +88,7 @@ class Receiver(Generic[Value]):
 class ResourceReader(Generic[Value]):
     """Lists and watches one resource.
 
-    Methods raise Expired, Garbled, Refusal, and errors of the tree.
+    Methods raise Expired, Garbled, RefusedRequest, and errors of the tree.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ResourceReader(Generic[Value]):
                             values.append(change.value)
         except ReadTimedOut:
             return None
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             if refusal.status not in _WATCH_LIST_REFUSED:
                 raise
         return None
@@ -205,7 +205,7 @@ class ResourceReader(Generic[Value]):
                 read_seconds=read_seconds,
             ) as answer:
                 yield answer
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             if refusal.status == HTTPStatus.GONE:
                 raise Expired(str(refusal)) from refusal
             raise
@@ -289,7 +289,7 @@ class Informer(Generic[Value]):
             self._lose(f"what was seen is too old: {error}")
             # After a server's restart every agent lists anew: spread the herd.
             return self._pause(answers=True)
-        except Refusal as refusal:
+        except RefusedRequest as refusal:
             return self._after_refusal(refusal)
         except Garbled as error:
             # Going on from the same version might bring the same again.
@@ -300,7 +300,7 @@ class Informer(Generic[Value]):
         self._backoff.reset()
         return 0.0
 
-    def _after_refusal(self, refusal: Refusal) -> float:
+    def _after_refusal(self, refusal: RefusedRequest) -> float:
         """Return the seconds to wait after an error status."""
         # A proxy says so of a server that is away.
         answers = refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR

@@ -52,7 +52,7 @@ REFUSED = [
     ("estimator.kube", "sqlalchemy"),
     ("estimator.binpack", "estimator.cluster.cache"),
     ("estimator.servers", "estimator.kube"),
-    ("estimator.binder", "estimator.kube"),
+    ("estimator.kube", "estimator.binder"),
     ("estimator.binder", "estimator.servers"),
     ("estimator.binpack", "estimator.scoring_config"),
     ("estimator.estimation", "estimator.binpack"),
