@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -143,6 +144,9 @@ class BigCluster:
         resource = path.rpartition("/")[2]
         if resource in self._sizes and "sendInitialEvents" in query:
             await self._stream(writer, self._initial(resource))
+        elif resource in self._sizes and "limit" in query:
+            # Between two watches one object is requested, for the version of the list.
+            _write(writer, b'{"metadata":{"resourceVersion":"%d"},"items":[]}' % FIRST_VERSION)
         elif resource == "pods" and "watch" in query:
             await self._watch_pods(writer)
         elif resource in self._sizes and "watch" in query:
@@ -224,10 +228,12 @@ def _write(writer: asyncio.StreamWriter, body: bytes) -> None:
     )
 
 
-async def serve(nodes: int, pods: int, on_port: Callable[[int], None]) -> None:
+async def serve(
+    nodes: int, pods: int, on_port: Callable[[int], None], tls: ssl.SSLContext | None
+) -> None:
     """Serve until cancelled."""
     cluster = BigCluster(nodes, pods)
-    server = await asyncio.start_server(cluster.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(cluster.serve, "127.0.0.1", 0, ssl=tls)
     on_port(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
@@ -236,8 +242,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("nodes", type=int)
     parser.add_argument("pods", type=int)
-    given = parser.parse_args()
-    asyncio.run(serve(given.nodes, given.pods, partial(print, flush=True)))
+    parser.add_argument("--tls", nargs=2, metavar=("CERT", "KEY"))
+    options = parser.parse_args()
+    context = None
+    if options.tls is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*options.tls)
+    asyncio.run(serve(options.nodes, options.pods, partial(print, flush=True), context))
 
 
 if __name__ == "__main__":
