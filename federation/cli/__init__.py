@@ -24,6 +24,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``failover``: verbs about failover: status, freeze, resume
 - ``folders``: folders in which fedctl finds its files, by the environment: a part of ``__main__``
   for verbs
+- ``get``: the verbs ``get`` and ``describe``, and the one table of kinds that both go by
 - ``history``: verbs about what was decided before: get decisions, history
 - ``inputs``: files that verbs read: clusters, bindings, requests and options, and files of cases
 - ``kinds``: kinds that `fedctl get` lists: how each is fetched, and with ``-w`` how its rows are
@@ -32,7 +33,6 @@ Must not compute answers: the API, or the same pure code it runs, does.
   lines
 - ``lists``: lists: the columns of a kind, which rows are selected, their order, and how they are
   shown
-- ``look``: verbs that look: get with its table of kinds, describe, and top
 - ``members``: verbs that change clusters: cordon, label, taint, delete, replace, revoke
 - ``offline``: verbs that need no server: they answer from files, by the code that a control plane
   runs
@@ -40,6 +40,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``plans``: verbs about plans: drain, and plan create, show, list, approve, watch, stop
 - ``replay``: the verbs ``replay``, a decision or a trace file made again, and ``trace``, which
   exports one
+- ``top``: the verb ``top``: how full clusters are, and what namespaces hold
 - ``verbs``: the verbs of ``fedctl`` in their groups, how one is loaded, and the verb ``completion``
 - ``waiting``: verbs about what waits and what changes: queue, gangs, suspend, resume, reschedule,
   wait

@@ -5,6 +5,7 @@ Must not do any verb's work, nor import it before it is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import click
@@ -19,52 +20,27 @@ from federation.cli.connection import (
     fronted,
     made_connection,
 )
-from federation.cli.verbs import GROUPS, OLD_VERBS, VERBS, load_module
+from federation.cli.verbs import GROUPS, OLD_VERBS, VERBS, LazyCommands, Verb
 from federation.model.errors import FederationError
 from federation.runtime.terminal import Program, error_lines, say_lines
 
 REFUSED = 1
 
 
-class Verbs(Program):
+class Verbs(LazyCommands, Program):
     """A group whose verbs may raise the error tree, each imported when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        module, name = OLD_VERBS.get(cmd_name, ("", cmd_name.replace("-", "_")))
-        if cmd_name in VERBS:
-            module = VERBS[cmd_name].module
-        if not module:
-            return None
-        command: click.Command = getattr(load_module(f"federation.cli.{module}"), name)
+        verb = VERBS.get(cmd_name) or OLD_VERBS.get(cmd_name)
+        command: click.Command | None = self.loaded(verb) if verb else None
         return command
+
+    def sections(self) -> Mapping[str, Mapping[str, Verb]]:
+        return GROUPS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, fronted(ctx, args))
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        widest = max(map(len, VERBS))
-        for title, group in GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl(
-                    [(name.ljust(widest), verb.words) for name, verb in group.items()]
-                )
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells alone
-
-        # As a group does it, and without importing every verb.
-        verbs = [
-            CompletionItem(name, help=verb.words)
-            for name, verb in VERBS.items()
-            if name.startswith(incomplete)
-        ]
-        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -103,6 +79,7 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
 
 @click.group(
     cls=Verbs,
+    table=VERBS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="These options may also stand after the verb. Exit codes: 0 done, 1 an error, "
     "2 a command that makes no sense, 3 done but not what was asked for. "

@@ -5,13 +5,12 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from google.protobuf.message import Message
 
 from federation.cli import output as show
 from federation.cli.arguments import (
@@ -25,7 +24,14 @@ from federation.cli.arguments import (
 )
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word, placed_share, placed_text, shares_text
-from federation.cli.kinds import Change, GetKind, Request, changes_of, kind_command
+from federation.cli.kinds import (
+    Change,
+    GetKind,
+    Request,
+    changes_of,
+    describe_all,
+    kind_command,
+)
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option
 from federation.cli.waiting import wait_facts, waits_text
@@ -177,9 +183,6 @@ GET_BINDINGS: Final = GetKind(
 )
 
 
-M = TypeVar("M", bound=Message)
-
-
 @click.command("binding", epilog="Example: fedctl describe binding shop/checkout-deployment")
 @click.argument("names", metavar=f"{NAMES}...", nargs=-1, required=True)
 @namespace_option
@@ -193,20 +196,6 @@ def describe_binding(names: Sequence[str], namespace: str, output: Output) -> No
 
     keys = (f"binding/{binding_key(*binding)}" for binding in bindings)
     describe_all(output, connection().call(fetched), keys, _print_binding)
-
-
-def describe_all(
-    output: Output, messages: Sequence[M], names: Iterable[str], describe: Callable[[M], None]
-) -> None:
-    """Print one object after the other; the document of one that is alone is no list."""
-    if output.is_document:
-        documents = [document_from_message(message) for message in messages]
-        show.print_document(documents[0] if len(documents) == 1 else documents, output, names)
-        return
-    for position, message in enumerate(messages):
-        if position:
-            say("")
-        describe(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,8 @@ from federation.cli.arguments import (
     whole_seconds_of,
     yes_option,
 )
-from federation.cli.bindings import describe_all
 from federation.cli.connection import connection
-from federation.cli.kinds import GetKind, Request, changes_of, kind_command
+from federation.cli.kinds import GetKind, Request, changes_of, describe_all, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option, present_time, unnamed_output_option
 from federation.codec.condition_types import FAILOVER_FROZEN, LOST, OVER_COMMITTED

@@ -5,7 +5,7 @@ One mechanism for all kinds, and for verbs that list. Must not know any kind, no
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -26,17 +26,20 @@ from federation.cli.lists import (
     selected,
 )
 from federation.cli.output import Format, Output, present_time
+from federation.codec.written import document_from_message
 from federation.model.errors import Unavailable
-from federation.model.placement import binding_key
 from federation.runtime.terminal import json_text, say, say_lines
 from federation.v1 import resource_pb2
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from federation.client import Client, WatchMessage
 
 POLL_SECONDS: Final = 2.0
 
 R = TypeVar("R")
+M = TypeVar("M", bound="Message")
 Fetch = Callable[["Client"], Awaitable[Sequence[R]]]
 # A row under its name, None where it is gone. None alone: rows may be missing, fetch all again.
 Change = tuple[str, R | None] | None
@@ -93,7 +96,7 @@ class GetKind(Generic[R]):
     def keys(self, names: Sequence[str], namespace: str) -> list[str]:
         """The names of rows; ``KIND/NAME`` is taken for each. Raises InvalidRequest."""
         if self.names_bindings:
-            return [binding_key(*named_binding(name, namespace)) for name in names]
+            return ["/".join(filter(None, named_binding(name, namespace))) for name in names]
         kinds = (f"{self.listed.word}/", f"{self.plural}/")
         return [
             next((name.removeprefix(kind) for kind in kinds if name.startswith(kind)), name)
@@ -206,6 +209,20 @@ def show_list(
         _follow(kind, listing, rows, news_of(fetch, changes))
     except KeyboardInterrupt:
         return
+
+
+def describe_all(
+    output: Output, messages: Sequence[M], names: Iterable[str], describe: Callable[[M], None]
+) -> None:
+    """Print one object after the other; the document of one that is alone is no list."""
+    if output.is_document:
+        documents = [document_from_message(message) for message in messages]
+        show.print_document(documents[0] if len(documents) == 1 else documents, output, names)
+        return
+    for position, message in enumerate(messages):
+        if position:
+            say("")
+        describe(message)
 
 
 async def changes_of(

@@ -6,9 +6,10 @@ Must not import a verb, nor ask a control plane: a shell waits for completions.
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -16,17 +17,56 @@ from federation.runtime.terminal import say_lines
 
 
 class Verb(NamedTuple):
-    """The module that has a verb, and what it is for in one line."""
+    """The module that has a verb, what it is for in one line, and its name in the module."""
 
     module: str
     words: str
+    name: str = ""
+
+
+class LazyCommands(click.Group):
+    """A group of commands that are imported when they are called, and not to be listed."""
+
+    def __init__(self, *args: Any, table: Mapping[str, Verb], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self._table)
+
+    def loaded(self, verb: Verb) -> Any:
+        return getattr(load_module(f"federation.cli.{verb.module}"), verb.name)
+
+    def sections(self) -> Mapping[str, Mapping[str, Verb]]:
+        return {"Commands": self._table}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        widest = max(map(len, self._table))
+        for title, verbs in self.sections().items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(widest), verb.words) for name, verb in verbs.items()]
+                )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells alone
+
+        # As a group does it, and without importing every command.
+        commands = [
+            CompletionItem(name, help=verb.words)
+            for name, verb in self._table.items()
+            if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 GROUPS: Final[dict[str, dict[str, Verb]]] = {
     "Look": {
-        "get": Verb("look", "List objects of a kind: clusters, bindings, queue, plans."),
-        "describe": Verb("look", "Show one object in full."),
-        "top": Verb("look", "Show how full clusters are, and what namespaces hold."),
+        "get": Verb("get", "List objects of a kind: clusters, bindings, queue, plans."),
+        "describe": Verb("get", "Show one object in full."),
+        "top": Verb("top", "Show how full clusters are, and what namespaces hold."),
         "events": Verb("events", "Show what happened to a binding, a cluster or all."),
         "wait": Verb("waiting", "Wait until bindings are placed or deleted."),
     },
@@ -79,13 +119,17 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "completion": Verb("verbs", "Print the shell's completion script."),
     },
 }
-VERBS: Final = {name: verb for group in GROUPS.values() for name, verb in group.items()}
-# Verbs of earlier releases, which are still taken: the module, and the command in it.
+VERBS: Final = {
+    name: verb._replace(name=name.replace("-", "_"))
+    for group in GROUPS.values()
+    for name, verb in group.items()
+}
+# Verbs of earlier releases, which are still taken.
 OLD_VERBS: Final = {
-    "rebalance": ("plans", "plan"),
-    "release": ("bindings", "release"),
-    "renew": ("bindings", "renew"),
-    "watch": ("waiting", "watch"),
+    "rebalance": Verb("plans", "", "plan"),
+    "release": Verb("bindings", "", "release"),
+    "renew": Verb("bindings", "", "renew"),
+    "watch": Verb("waiting", "", "watch"),
 }
 
 

@@ -24,6 +24,7 @@ CALLS = {
     "python -c pass": ("-c", "pass"),
     "python -c 'import grpc.aio'": ("-c", "import grpc.aio"),
     "fedctl --help": ("-m", "federation.cli", "--help"),
+    "fedctl get --help": ("-m", "federation.cli", "get", "--help"),
     "fedctl get clusters": ("-m", "federation.cli", *NOBODY, "get", "clusters"),
     "fedctl explain": ("-m", "federation.cli", *NOBODY, "explain", "shop/web"),
     "fedctl estimate --from": (

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from federation.cli.__main__ import fedctl
+from federation.cli.get import DESCRIBED, LISTED, describe, get
 from federation.cli.offline import verbs as offline_verbs
 from federation.cli.verbs import VERBS
 from federation.model.estimate import MAX_REPLICAS, Merge, ModelRule
@@ -32,7 +33,8 @@ for verb in verbs:
     if verb == "--help":
         fedctl.get_help(click.Context(fedctl))
     else:
-        fedctl.get_command(click.Context(fedctl), verb)
+        command = fedctl.get_command(click.Context(fedctl), verb)
+        command.get_help(click.Context(command))
     print(verb, *(each for each in heavy if each in sys.modules))
 """
 
@@ -59,6 +61,13 @@ def test_help_waits_for_nothing() -> None:
 def test_what_connects_waits_for_little() -> None:
     light = [verb for verb in VERBS if verb not in ON_FILES]
     assert imported(light, *HEAVY) == {verb: set() for verb in light}
+
+
+def test_help_and_completion_of_kinds_wait_for_no_messages() -> None:
+    assert imported(["get", "describe"], "google.protobuf", "grpc", "asyncio") == {
+        "get": set(),
+        "describe": set(),
+    }
 
 
 def test_help_and_completion_of_get_wait_for_no_grpc() -> None:
@@ -123,3 +132,13 @@ def test_the_list_of_verbs_says_what_they_say() -> None:
         assert command.get_short_help_str(200) == verb.words
         # One line each, at 80 columns.
         assert len(verb.words) <= 60
+
+
+def test_the_list_of_kinds_fits_a_line() -> None:
+    for verb in (get, describe):
+        context = click.Context(verb)
+        words = [LISTED, DESCRIBED][verb is describe]
+        for name in verb.list_commands(context):
+            assert verb.get_command(context, name) is not None
+            assert len(words[name].words) <= 45
+            assert words[name].words in verb.get_help(context)

@@ -1,4 +1,4 @@
-"""Verbs that look: get with its table of kinds, describe, and top.
+"""The verb ``top``: how full clusters are, and what namespaces hold.
 
 Must not add up what the control plane does not say: running and promised are its own numbers.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,79 +15,13 @@ import click
 from federation.cli import output as show
 from federation.cli.arguments import Kinds
 from federation.cli.decisions import requested_pods
-from federation.cli.kinds import GetKind, kind_command, show_list
+from federation.cli.kinds import show_list
 from federation.cli.lists import ListColumn, ListedKind, Listing, listing_options
-from federation.cli.verbs import load_module
 from federation.model.resources import CPU, MEMORY, PODS, amount_of
 from federation.v1 import resource_pb2
 
 if TYPE_CHECKING:
     from federation.client import Client
-
-
-# By kind: the module, and in it the entry of the table or the command that describes.
-TABLE: Final = {
-    "audit": ("audit", "GET_AUDIT"),
-    "bindings": ("bindings", "GET_BINDINGS"),
-    "clusters": ("clusters", "GET_CLUSTERS"),
-    "contexts": ("contexts", "GET_CONTEXTS"),
-    "decisions": ("history", "GET_DECISIONS"),
-    "gangs": ("waiting", "GET_GANGS"),
-    "join-tokens": ("clusters", "GET_JOIN_TOKENS"),
-    "joiners": ("clusters", "GET_JOINERS"),
-    "plans": ("plans", "GET_PLANS"),
-    "queue": ("waiting", "GET_QUEUE"),
-    "quotas": ("access", "GET_QUOTAS"),
-    "reservations": ("bindings", "GET_RESERVATIONS"),
-    "tokens": ("access", "GET_TOKENS"),
-}
-DESCRIBED: Final = {
-    "binding": ("bindings", "describe_binding"),
-    "cluster": ("clusters", "describe_cluster"),
-    "decision": ("workloads", "explain"),
-    "plan": ("plans", "show_plan"),
-}
-
-
-class KindTable(Kinds):
-    """A verb about the kinds of a table, each imported when it is asked for."""
-
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return sorted(self._table)
-
-    def command_of(self, kind: str) -> click.Command:
-        module, name = self._table[kind]
-        entry: Any = getattr(load_module(f"federation.cli.{module}"), name)
-        if isinstance(entry, GetKind):
-            return kind_command(entry)
-        # Verbs of another name, such as explain, describe a kind too.
-        command: click.Command = copy(entry)
-        command.name = kind
-        command.epilog = f"Example: fedctl describe {kind} {EXAMPLES[kind]}"
-        return command
-
-
-EXAMPLES: Final = {
-    "binding": "shop/checkout-deployment",
-    "cluster": "member1",
-    "decision": "DECISION",
-    "plan": "PLAN",
-}
-
-
-@click.group(cls=KindTable, table=TABLE, epilog="Example: fedctl get clusters -o wide")
-def get() -> None:
-    """List objects of a kind: clusters, bindings, queue, plans."""
-
-
-@click.group(cls=KindTable, table=DESCRIBED, epilog="Example: fedctl describe cluster member1")
-def describe() -> None:
-    """Show one object in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
