@@ -31,10 +31,10 @@ from federation.model.grades import DEFAULT_MODEL
 from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
 from federation.model.resources import PODS, amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from federation.runtime import flags, spans
+from federation.runtime import spans
 from federation.runtime.findings import told_findings
 from federation.runtime.logs import change_level, configure_logging
-from federation.runtime.options import LoadedOptions
+from federation.runtime.options import LoadedOptions, print_config, with_flags
 from federation.runtime.state_home import state_home
 from federation.runtime.terminal import json_text, say, say_lines
 from federation.runtime.watched_files import FileWatch
@@ -68,7 +68,7 @@ def load(config: Path | None, given: Mapping[str, Any]) -> LoadedOptions:
     return loaded
 
 
-with_settings = flags.with_flags(OPTIONS, load)
+with_settings = with_flags(OPTIONS, load)
 
 
 @click.group(
@@ -152,7 +152,7 @@ def show_config(loaded: LoadedOptions, output: str) -> None:
     """Print every setting of an agent and where it came from, secrets masked."""
     if loaded.violations:
         raise click.UsageError(InvalidRequest(loaded.violations).message)
-    flags.show_config(loaded, output)
+    print_config(loaded, output)
 
 
 @cli.command(

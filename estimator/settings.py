@@ -21,6 +21,7 @@ from federation.codec.ranges import is_cluster_name
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
 from federation.runtime.addresses import Address, parse_endpoint
+from federation.runtime.logs import LogFormat, LogLevel
 from federation.runtime.options import (
     LoadedOptions,
     Option,
@@ -30,7 +31,6 @@ from federation.runtime.options import (
     parse_switch,
     parse_url,
 )
-from federation.runtime.setting_values import LogFormat, LogLevel
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")

@@ -22,14 +22,12 @@ from federation.bridge.__main__ import bridge
 from federation.certificates import make_certificates
 from federation.codec.document_files import document_of
 from federation.model.errors import FederationError, InvalidRequest
-from federation.runtime import flags
 from federation.runtime.allocator import give_back_freed_memory
 from federation.runtime.findings import told_findings
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.logs import change_level, configure_logging
-from federation.runtime.serving_rules import check_serving
-from federation.runtime.setting_options import OPTIONS
-from federation.runtime.settings import LoadedSettings, load_settings
+from federation.runtime.options import print_config, with_flags
+from federation.runtime.settings import OPTIONS, LoadedSettings, check_serving, load_settings
 from federation.runtime.state_home import state_home
 from federation.runtime.terminal import Program, error_lines, say, say_lines
 from federation.runtime.watched_files import FileWatch
@@ -70,7 +68,7 @@ def load(config: Path | None, given: Mapping[str, str | None]) -> LoadedSettings
     return loaded
 
 
-with_settings = flags.with_flags(OPTIONS, load)
+with_settings = with_flags(OPTIONS, load)
 
 
 @main.command()
@@ -205,7 +203,7 @@ def show_config(loaded: LoadedSettings, output: str) -> None:
     Example:
       federation show-config -o yaml
     """
-    flags.show_config(loaded.options, output)
+    print_config(loaded.options, output)
 
 
 @main.command()

@@ -47,7 +47,7 @@ from federation.rpc.simulation import add_simulation_to_server
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
 from federation.runtime.served_certificates import renewed_credentials
-from federation.runtime.setting_values import Accept, Settings
+from federation.runtime.settings import Accept, Settings
 from federation.runtime.watched_files import FileWatch, WatchedFiles
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.access.namespace_quotas import QuotaService

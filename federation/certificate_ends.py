@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from federation.runtime.setting_values import Settings
+from federation.runtime.settings import Settings
 
 
 def certificate_files(settings: Settings) -> Mapping[str, Path]:

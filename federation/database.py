@@ -20,8 +20,7 @@ from federation.model.errors import PreconditionFailed, Unavailable
 from federation.runtime.backoff import Backoff
 from federation.runtime.database_url import masked_url
 from federation.runtime.files import make_private_directory
-from federation.runtime.setting_values import Settings
-from federation.runtime.settings import LoadedSettings
+from federation.runtime.settings import LoadedSettings, Settings
 from federation.services.troubles import Trouble
 from federation.store.engine import IMPAIRED
 from federation.store.migrate import pending, upgrade

@@ -26,8 +26,7 @@ from federation.model.printable import printable
 from federation.model.readable import plural
 from federation.model.releases import TOO_FAR, releases_apart
 from federation.runtime.findings import Finding, Severity, bad, good, note, some
-from federation.runtime.setting_values import Settings
-from federation.runtime.settings import LoadedSettings
+from federation.runtime.settings import LoadedSettings, Settings
 from federation.services.fleet.held_back import HELD_SECONDS
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, create_engine, translated

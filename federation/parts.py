@@ -24,7 +24,7 @@ from federation.rpc.simulation import SimulationServicer
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_watches, cluster_watches
 from federation.runtime.files import read_whole
-from federation.runtime.setting_values import Settings
+from federation.runtime.settings import Settings
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.access.audit import AuditTrail
 from federation.services.duties import (

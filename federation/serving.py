@@ -23,8 +23,7 @@ from federation.parts import SystemClock
 from federation.plugins import read_profiles
 from federation.runtime import spans
 from federation.runtime.interruptions import Interruptions
-from federation.runtime.setting_values import UiAccess
-from federation.runtime.settings import LoadedSettings
+from federation.runtime.settings import LoadedSettings, UiAccess
 from federation.runtime.terminal import say_lines
 from federation.runtime.watched_files import FileWatch
 

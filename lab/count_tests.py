@@ -59,7 +59,7 @@ ENTRY_POINTS = frozenset(
         "federation.client.blocking.BlockingClient",
         "federation.client.targets.Target",
         "federation.embedded_postgres.server.EmbeddedPostgres",
-        "federation.runtime.setting_values.Settings",
+        "federation.runtime.settings.Settings",
         "federation.store.postgres.PostgresStore",
     }
 )

@@ -17,7 +17,7 @@ from federation.authenticators.token_review import TokenReviewAuthenticator, rev
 from federation.codec.role_rules import read_role_rules
 from federation.model.errors import Unavailable
 from federation.runtime.files import read_whole
-from federation.runtime.setting_values import Settings
+from federation.runtime.settings import Settings
 from federation.services.members.identity import Authenticator, Vouchers
 from federation.services.ports import Clock
 

@@ -121,8 +121,11 @@ def bridge(
       federation bridge --shadow --for 3600 -o json --karmada-kubeconfig karmada.config \\
         --token-file viewer.token --ca ca.pem
     """
-    from federation.runtime.logs import configure_logging  # noqa: PLC0415 - not for --help
-    from federation.runtime.setting_values import LogFormat, LogLevel  # noqa: PLC0415 - not for --help
+    from federation.runtime.logs import (  # noqa: PLC0415 - not for --help
+        LogFormat,
+        LogLevel,
+        configure_logging,
+    )
 
     configure_logging(sys.stderr, form=LogFormat(log_format), level=LogLevel(log_level))
     try:

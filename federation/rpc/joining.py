@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from federation.certificates import ca_fingerprint
 from federation.runtime.addresses import Address
-from federation.runtime.setting_values import Settings
+from federation.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from federation.rpc.calls_ahead import server_with_calls_ahead
 from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.runtime.files import read_whole
 from federation.runtime.served_certificates import ServedCertificate, renewed_credentials
-from federation.runtime.setting_values import Settings
+from federation.runtime.settings import Settings
 from federation.runtime.watched_files import Changed, FileWatch, WatchedFiles
 from federation.v1 import (
     agents_pb2_grpc,

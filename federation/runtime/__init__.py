@@ -11,7 +11,6 @@
   secrets
 - ``files``: directories of our own, and files that appear whole, with their mode from the first
   moment on
-- ``flags``: the flags of a command, one for every setting of its program
 - ``interruptions``: ctrl-C and its kin: let in where a program can stop, kept for later where it
   must not
 - ``logs``: how log records look: one line of text or one JSON object, fields beside the message
@@ -20,9 +19,7 @@
 - ``options``: settings of a program as one table: flags, environment, file, default, and where each
   value came from
 - ``measures``: how often things took how long: plain numbers that cost next to nothing to add to
-- ``serving_rules``: rules between the settings of a server, which no setting can be held to by
-  itself
-- ``settings``: settings of the control plane
+- ``settings``: settings of the control plane, each declared once, and the rules between them
 - ``terminal``: what the programs print: the one place where it leaves them, and where it is made
   printable
 - ``tokens``: bearer tokens as they are written in files and variables, before they go into a header

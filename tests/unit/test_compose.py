@@ -20,9 +20,7 @@ from estimator.settings import OPTIONS as AGENT_OPTIONS
 from estimator.settings import run_settings
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
-from federation.runtime.serving_rules import check_serving
-from federation.runtime.setting_options import OPTIONS
-from federation.runtime.settings import load_settings
+from federation.runtime.settings import OPTIONS, check_serving, load_settings
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")

@@ -18,8 +18,7 @@ from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.running import running_url
 from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.runtime.findings import WIDTH, Finding, Severity
-from federation.runtime.setting_values import Settings
-from federation.runtime.settings import load_settings
+from federation.runtime.settings import Settings, load_settings
 from federation.services.journal_ports import OpenTransaction
 from federation.store.condition import DatabaseCondition
 from federation.store.migrate import upgrade

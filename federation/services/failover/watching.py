@@ -20,7 +20,7 @@ from federation.failover.breaker import (
 )
 from federation.failover.silence import MAX_DEAF_SECONDS, Silences
 from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
-from federation.runtime.setting_values import Settings
+from federation.runtime.settings import Settings
 from federation.services.duties import Begin, Duty
 from federation.services.failover.evicting import Evicting
 from federation.services.failover.moving import Moving

@@ -27,7 +27,7 @@ from federation.model.errors import (
     Unauthenticated,
 )
 from federation.runtime.addresses import Address
-from federation.runtime.setting_values import UiAccess
+from federation.runtime.settings import UiAccess
 from federation.services.members.identity import Identity
 from federation.services.pace import Pace
 from federation.services.ports import Clock

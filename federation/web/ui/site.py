@@ -38,7 +38,7 @@ from federation.model.errors import (
 )
 from federation.model.quotations import page_without_quotations
 from federation.runtime.addresses import Address
-from federation.runtime.setting_values import UiAccess
+from federation.runtime.settings import UiAccess
 from federation.services.audited_calls import AuditedCall, audit_from_now, current_call
 from federation.services.values import Principal
 from federation.web.ui.admission import (

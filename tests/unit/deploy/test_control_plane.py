@@ -12,8 +12,7 @@ import yaml
 
 from federation.codec.role_rules import read_role_rules
 from federation.doctor import PLANE_CONNECTIONS
-from federation.runtime.serving_rules import check_serving
-from federation.runtime.setting_options import OPTIONS
+from federation.runtime.settings import OPTIONS, check_serving
 from tests import kubernetes_schemas
 from tests.unit.deploy.kustomizing import kustomized, without_sums
 from tests.unit.deploy.manifests import CLOUDNATIVE_PG, CONTROL_PLANE, KUSTOMIZATION

@@ -15,8 +15,7 @@ from estimator.settings import OPTIONS as AGENT_OPTIONS
 from federation.__main__ import serve
 from federation.codec.role_rules import read_role_rules
 from federation.plugins import read_profiles
-from federation.runtime.serving_rules import check_serving
-from federation.runtime.setting_options import OPTIONS
+from federation.runtime.settings import OPTIONS, check_serving
 from lab.charts import TemplateError, merged, render
 from tests import kubernetes_schemas
 from tests.kubernetes_schemas import json_schemas

@@ -5,8 +5,7 @@ import json
 import logging
 
 from federation.runtime.log_fields import working_on
-from federation.runtime.logs import configure_logging
-from federation.runtime.setting_values import LogFormat, LogLevel
+from federation.runtime.logs import LogFormat, LogLevel, configure_logging
 
 
 def logged(form: LogFormat, level: LogLevel = LogLevel.INFO) -> io.StringIO:

@@ -8,10 +8,13 @@ import pytest
 from federation.model.errors import InvalidRequest
 from federation.runtime.addresses import parse_address
 from federation.runtime.database_url import masked_url
-from federation.runtime.serving_rules import check_serving
-from federation.runtime.setting_options import OPTIONS
-from federation.runtime.setting_values import Settings
-from federation.runtime.settings import LoadedSettings, load_settings
+from federation.runtime.settings import (
+    OPTIONS,
+    LoadedSettings,
+    Settings,
+    check_serving,
+    load_settings,
+)
 
 
 def load(
