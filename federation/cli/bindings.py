@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindingRow:
+class ListedBinding:
     """A binding, and what an answer about it alone says beside it; no list of bindings does.
 
     ``certificates`` are those of its shares by cluster.
@@ -57,11 +57,11 @@ class BindingRow:
     waits: str = ""
 
     @classmethod
-    def of_answer(cls, answer: scheduling_pb2.GetBindingResponse) -> BindingRow:
+    def of_answer(cls, answer: scheduling_pb2.GetBindingResponse) -> ListedBinding:
         return cls._of(answer, answer.decision.id, answer.decision.promises)
 
     @classmethod
-    def of_event(cls, event: scheduling_pb2.BindingEvent) -> BindingRow:
+    def of_event(cls, event: scheduling_pb2.BindingEvent) -> ListedBinding:
         return cls._of(event, event.decision_id, event.promises)
 
     @classmethod
@@ -70,7 +70,7 @@ class BindingRow:
         answer: scheduling_pb2.GetBindingResponse | scheduling_pb2.BindingEvent,
         decision_id: str,
         promises: Iterable[scheduling_pb2.ClusterPromise],
-    ) -> BindingRow:
+    ) -> ListedBinding:
         return cls(
             binding=answer.binding,
             decision_id=decision_id,
@@ -96,12 +96,12 @@ class BindingRow:
         }
 
 
-BINDINGS: Final[ListedKind[BindingRow]] = ListedKind(
+BINDINGS: Final[ListedKind[ListedBinding]] = ListedKind(
     word="binding",
     named=lambda row: row.name,
     labels=lambda row: row.binding.metadata.labels,
     document=lambda row: document_from_message(row.binding),
-    news=BindingRow.news,
+    news=ListedBinding.news,
     columns=(
         ListColumn("NAMESPACE", lambda row, _: row.binding.metadata.namespace),
         ListColumn("NAME", lambda row, _: row.binding.metadata.name),
@@ -131,16 +131,16 @@ def _workload(spec: resource_pb2.ResourceBindingSpec) -> str:
     return f"{spec.resource.kind}/{spec.resource.name}"
 
 
-async def _fetch_bindings(api: Client, request: Request) -> Sequence[BindingRow]:
+async def _fetch_bindings(api: Client, request: Request) -> Sequence[ListedBinding]:
     if request.names:
         keys = (name.rpartition("/") for name in request.names)
-        return [BindingRow.of_answer(await api.get_binding(key[0], key[2])) for key in keys]
+        return [ListedBinding.of_answer(await api.get_binding(key[0], key[2])) for key in keys]
     if not request.watch:
         return [
-            BindingRow(binding=binding) for binding in await api.list_bindings(request.namespace)
+            ListedBinding(binding=binding) for binding in await api.list_bindings(request.namespace)
         ]
     # A list has no certificates: the first events of a watch do.
-    rows: dict[str, BindingRow] = {}
+    rows: dict[str, ListedBinding] = {}
     async with aclosing(_watch_bindings(api, request)) as changes:
         async for change in changes:
             if change is None:
@@ -152,9 +152,9 @@ async def _fetch_bindings(api: Client, request: Request) -> Sequence[BindingRow]
     return [*rows.values()]
 
 
-def _watch_bindings(api: Client, request: Request) -> AsyncGenerator[Change[BindingRow]]:
+def _watch_bindings(api: Client, request: Request) -> AsyncGenerator[Change[ListedBinding]]:
     return changes_of(
-        api.watch_bindings(request.only_namespace), BindingRow.of_event, lambda row: row.name
+        api.watch_bindings(request.only_namespace), ListedBinding.of_event, lambda row: row.name
     )
 
 

@@ -134,14 +134,14 @@ def drain(
         context.exit(INCOMPLETE)
 
 
-class Plans(click.Group):
+class PlanVerbs(click.Group):
     """A group in which ``plan`` still creates one, as in ``rebalance plan drain``."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, "create" if cmd_name == "plan" else cmd_name)
 
 
-@click.group(cls=Plans, epilog="Example: fedctl plan create drain member1")
+@click.group(cls=PlanVerbs, epilog="Example: fedctl plan create drain member1")
 def plan() -> None:
     """Make, show, approve, watch and stop plans of moves."""
 
