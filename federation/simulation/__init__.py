@@ -3,13 +3,13 @@
 Production rules decide: ``federation.scheduler`` and ``federation.failover``. Must not read a
 clock, files or a database.
 
+- ``bindings``: the bindings of a simulation, by key, by affinity group and by cluster
 - ``capacity``: the capacity of a fleet in memory, less what its bindings have taken
 - ``changes``: the change of a what-if, and fleets with it
 - ``clusters``: clusters in virtual time: silent, stale or lost
 - ``decisions``: decisions in sequence on a fleet that only exists in memory
 - ``figures``: results and figures of a what-if
 - ``pictures``: pictures of figures in pairs, as SVG: a bar for what was, one for what would be
-- ``placed``: the bindings of a simulation that have a place, and their context
 - ``reported_fleet``: a decision compared with stored reports
 - ``standings``: the bindings of a what-if, their clusters and waits, and figures over time
 - ``steps``: events and steps of virtual time

@@ -15,7 +15,7 @@ from typing import Self
 from federation.capacity.cluster_room import Room
 from federation.capacity.deductions import UnitRequest
 from federation.model.arrays import IntArray
-from federation.model.cluster import ClusterState
+from federation.model.cluster import Cluster, ClusterState
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Estimates
 from federation.model.placement import (
@@ -63,13 +63,13 @@ from federation.scheduler.validation import violations_of
 from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of
 from federation.scheduler.waiting.kept import kept_before
 from federation.scheduler.waiting.queue import Seen
+from federation.simulation.bindings import PlacedBindings, PlacedPeer
 from federation.simulation.capacity import (
     KeptShares,
     SimulatedCapacity,
     SimulationOptions,
     unit_request,
 )
-from federation.simulation.placed import PlacedBindings, PlacedPeer
 
 
 def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) -> None:
@@ -220,13 +220,13 @@ class Simulation:
 
             yield undo
 
-    def change_clusters(self, states: Iterable[ClusterState]) -> None:
-        """Take over labels, taints and readiness of the same clusters. Their reports stay."""
-        self._states = sorted(states, key=lambda state: state.cluster.name)
+    def change_clusters(self, clusters: Iterable[Cluster]) -> None:
+        """Take over labels, taints and readiness of some clusters. Their reports stay."""
+        by_position = {self.fleet.index[cluster.name]: cluster for cluster in clusters}
         changes = {
-            position: state.cluster
-            for position, state in enumerate(self._states)
-            if state.cluster != self.fleet.clusters[position]
+            position: cluster
+            for position, cluster in by_position.items()
+            if cluster != self.fleet.clusters[position]
         }
         if changes:
             self.fleet = self.fleet.after(UNMOVED, changes)

@@ -6,34 +6,48 @@ Pure. Must not place anything.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from federation.failover.rate import MINUTE
-from federation.model.placement import Binding, BindingName, Gang, binding_key, gang_to_join
+from federation.model.placement import Binding, BindingName, binding_key, gang_to_join
 from federation.model.waiting import SUSPENDED
 from federation.scheduler.decision import Decision
 from federation.scheduler.demand import Demand
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import are_within
 from federation.scheduler.scarcity import short_of
-from federation.scheduler.waiting.gangs import GangMember, gate_of, missing
-from federation.scheduler.waiting.kept import goes_with
+from federation.scheduler.waiting.gangs import GangEntry, GangMember, gate_of
+from federation.scheduler.waiting.kept import Earmarks, goes_with
 from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
 from federation.simulation.steps import WaitingStep
 
 
 class VirtualQueue:
-    """The ``bindings`` that wait, ``since`` when (Unix seconds), and all newest decisions."""
+    """The ``bindings`` that wait, ``since`` when (Unix seconds), and all newest decisions.
 
-    def __init__(self, bindings: Mapping[BindingName, Binding]) -> None:
+    ``bindings`` belong to the caller, which tells of members that join and leave gangs.
+    """
+
+    def __init__(self, bindings: Mapping[BindingName, Binding], profiles: Profiles) -> None:
         self._bindings = bindings
+        self._profiles = profiles
         self._queue = WaitingQueue()
-        self.since: dict[BindingName, float] = {}
-        self.decided: dict[BindingName, Decision] = {}
+        self._gangs: dict[BindingName, dict[BindingName, None]] = {}
         # Gangs that have waited for too long.
         self._timed_out: set[BindingName] = set()
+        # The first waiting binding of each strict profile, which none may overtake.
+        self._first: dict[str, Binding] = {}
+        self.since: dict[BindingName, float] = {}
+        self.decided: dict[BindingName, Decision] = {}
         self.next_timeout = math.inf
+        self.earmarks = Earmarks()
+
+    def join(self, key: BindingName) -> None:
+        """Let a binding join its gang, if it names one."""
+        gang = self._bindings[key].gang
+        if gang is not None:
+            self._gangs.setdefault((key[0], gang.name), {})[key] = None
 
     def put(self, key: BindingName) -> None:
         """Try the binding when there is more room; a gang by its first member, once complete."""
@@ -51,13 +65,15 @@ class VirtualQueue:
         )
 
     def remove(self, key: BindingName) -> None:
-        """Remove a binding from the queue before it is deleted; its gang is then incomplete."""
-        if key not in self.since:
-            return
-        together = self.together(key)
-        if together:
-            self._queue.remove(min(together))
-        del self.since[key]
+        """Remove a binding before it is deleted; its gang is then incomplete."""
+        if key in self.since:
+            together = self.together(key)
+            if together:
+                self._queue.remove(min(together))
+            del self.since[key]
+        gang = self._bindings[key].gang
+        if gang is not None:
+            del self._gangs[key[0], gang.name][key]
 
     def wake(self) -> None:
         """Try all bindings, whatever room there is."""
@@ -71,17 +87,11 @@ class VirtualQueue:
         """Report that the try found room; replicas without room are put anew."""
         self._queue.placed(key)
 
-    def refused(
-        self,
-        key: BindingName,
-        decisions: Mapping[BindingName, Decision],
-        reach: frozenset[str],
-    ) -> None:
+    def refused(self, key: BindingName, reach: frozenset[str]) -> None:
         """Report that the try found no room in the clusters of ``reach``, which let it in.
 
         Only a change of the fleet makes room, and wakes all.
         """
-        self.decided |= decisions
         self._queue.refused(key, Seen(reach=reach))
 
     def note_placed(self, binding: Binding, decision: Decision) -> None:
@@ -90,18 +100,38 @@ class VirtualQueue:
         grown = (t.name for t in decision.clusters if t.replicas > replicas.get(t.name, 0))
         self._queue.note_placed(self.order(binding), grown)
 
-    def overtaken(self) -> list[BindingName]:
-        """Return the bindings first overtaken by placements since the last call."""
-        return [waiter.key for waiter, _ in self._queue.overtaken()]
+    def forget_overtaken(self) -> None:
+        """Let no binding count as overtaken by those that were placed so far."""
+        self._queue.overtaken()
 
-    def lacking(self, keys: Collection[BindingName]) -> list[tuple[Binding, int]]:
-        """Return the waiting bindings of these and how many replicas they lack, in order."""
+    def keep_room(self, now: float) -> Iterator[BindingName]:
+        """Yield bindings for which room is kept from now on: they were overtaken for too long.
+
+        All bindings are tried where room is no longer kept, or where others are first.
+        """
+        for waiter, _ in self._queue.overtaken():
+            profile = self._profiles.profile_of(self._bindings[waiter.key])
+            self.earmarks.overtaken(waiter.key, now + profile.starvation_seconds)
+        yield from self.earmarks.begin(now)
+        if self.earmarks.end(self.since) | self._look_for_first():
+            self.wake()
+
+    def lacking(self) -> list[tuple[Binding, int]]:
+        """Return the bindings for which room is kept, and how many replicas they lack, in order."""
         waiting = sorted(
-            (-self._bindings[key].priority, since, key)
-            for key, since in self.since.items()
-            if key in keys
+            (-self._bindings[key].priority, self.since[key], key)
+            for key in self.earmarks.keys & self.since.keys()
         )
         return [(self._bindings[key], self.decided[key].remainder) for _, _, key in waiting]
+
+    def first_before(self, binding: Binding) -> Sequence[Binding]:
+        """Return the bindings of a strict profile that this one must not overtake."""
+        if not self._first:
+            return ()
+        first = self._first.get(self._profiles.profile_of(binding).name)
+        if first is None or goes_with(first, binding):
+            return ()
+        return (first,) if self.order(first) < self.order(binding) else ()
 
     def order(self, binding: Binding) -> TryOrder:
         """Return its place; a binding that does not wait is behind those of its priority."""
@@ -115,25 +145,31 @@ class VirtualQueue:
         gang = gang_to_join(self._bindings[key])
         if gang is None:
             return [key]
-        return [] if self.gate(key) else self._of_gang(key[0], gang.name)
+        return [] if self.gate(key) else self._waiting_of((key[0], gang.name))
 
     def gate(self, key: BindingName) -> str:
         """Return what it waits for in addition to room, "" for nothing."""
-        if self._bindings[key].suspended:
+        binding = self._bindings[key]
+        if binding.suspended:
             return SUSPENDED
-        gang = self._bindings[key].gang
-        return "" if gang is None else str(gate_of(gang, self._members(key[0], gang.name)))
+        gang = binding.gang
+        if gang is None:
+            return ""
+        return str(gate_of(gang, self._members((key[0], gang.name))))
 
     def waiting(self, began: float) -> list[WaitingStep]:
         """Return the waiting bindings in order; members of one gang have one position."""
-        places: dict[tuple[int, float, BindingName], list[BindingName]] = defaultdict(list)
-        gated = []
+        places: dict[tuple[int, float, BindingName], list[BindingName]] = {}
+        gated, seen = list[tuple[float, BindingName]](), set[BindingName]()
         for key, since in self.since.items():
+            if key in seen:
+                continue
             together = self.together(key)
+            seen.update(together)
             if together:
                 priority = max(self._bindings[member].priority for member in together)
                 first = min(self.since[member] for member in together)
-                places[-priority, first, min(together)].append(key)
+                places[-priority, first, min(together)] = together
             else:
                 gated.append((since, key))
         steps = [
@@ -145,32 +181,33 @@ class VirtualQueue:
 
     def time_out(self, now: float) -> Iterator[tuple[str, str]]:
         """Yield the gangs that timed out since the last call, and what they lack."""
-        waiting = {
-            (key[0], gang.name): gang
-            for key in self.since
-            if (gang := gang_to_join(self._bindings[key])) is not None
-        }
-        self._timed_out &= waiting.keys()
         self.next_timeout = math.inf
-        for name in sorted(waiting.keys() - self._timed_out):
-            keys = self._of_gang(*name)
-            over_at = min(self.since[key] for key in keys) + self._patience(keys)
-            if over_at > now:
-                self.next_timeout = min(self.next_timeout, over_at)
-                continue
-            self._timed_out.add(name)
-            yield binding_key(*name), self._lacking(waiting[name], keys)
+        for name in sorted(self._gangs):
+            keys = sorted(self._waiting_of(name))
+            if not keys:
+                self._timed_out.discard(name)
+            elif name not in self._timed_out:
+                waiting = [self._bindings[key] for key in keys]
+                entry = GangEntry.of(waiting, self._members(name))
+                seconds = math.inf if entry.timeout_seconds is None else entry.timeout_seconds
+                over_at = min(self.since[key] for key in keys) + seconds
+                if over_at > now:
+                    self.next_timeout = min(self.next_timeout, over_at)
+                    continue
+                self._timed_out.add(name)
+                yield binding_key(*name), str(entry.lacks or short_of(self.decided[keys[0]]))
 
-    def _patience(self, keys: Sequence[BindingName]) -> float:
-        gangs = [self._bindings[key].gang for key in keys]
-        seconds = (gang.timeout_seconds for gang in gangs if gang)
-        return min((limit for limit in seconds if limit is not None), default=math.inf)
-
-    def _lacking(self, gang: Gang, keys: Sequence[BindingName]) -> str:
-        first = min(keys)
-        members = self._members(first[0], gang.name)
-        lack = missing(gang, members) if self.gate(first) else short_of(self.decided[first])
-        return str(lack)
+    def _look_for_first(self) -> bool:
+        """Look again for the first of strict profiles; return whether others are first now."""
+        if not self._profiles.strict_names:
+            return False
+        former, self._first = self._first, {}
+        waiting = (self._bindings[key] for key in self.since if self.together(key))
+        for binding in sorted(waiting, key=self.order):
+            profile = self._profiles.profile_of(binding)
+            if profile.strict:
+                self._first.setdefault(profile.name, binding)
+        return _keys(self._first) != _keys(former)
 
     def _step(self, key: BindingName, position: int, began: float) -> WaitingStep:
         decision = self.decided[key]
@@ -183,21 +220,17 @@ class VirtualQueue:
             gate="" if position else self.gate(key),
         )
 
-    def _of_gang(self, namespace: str, gang: str) -> list[BindingName]:
-        """Return the members of a gang that wait."""
-        return [
+    def _waiting_of(self, gang: BindingName) -> list[BindingName]:
+        """Return the members of a gang that are placed with others, and wait, in their order."""
+        keys = [
             key
-            for key in self.since
-            if (other := gang_to_join(self._bindings[key])) is not None
-            and (key[0], other.name) == (namespace, gang)
+            for key in self._gangs[gang]
+            if key in self.since and gang_to_join(self._bindings[key]) is not None
         ]
+        return sorted(keys, key=self.since.__getitem__)
 
-    def _members(self, namespace: str, gang: str) -> list[GangMember]:
-        return [
-            GangMember.of(binding, None)
-            for binding in self._bindings.values()
-            if binding.gang and (binding.namespace, binding.gang.name) == (namespace, gang)
-        ]
+    def _members(self, gang: BindingName) -> list[GangMember]:
+        return [GangMember.of(self._bindings[key], None) for key in self._gangs[gang]]
 
 
 class PreemptionBudget:
@@ -211,10 +244,10 @@ class PreemptionBudget:
 
     def may_preempt(self, lost: Mapping[str, int]) -> bool:
         """Spend this many replicas by namespace, unless they are too many."""
+        self._spent = [(at, counts) for at, counts in self._spent if self.now < at + MINUTE]
         spent = Counter[str]()
-        for at, counts in self._spent:
-            if self.now < at + MINUTE:
-                spent.update(counts)
+        for _, counts in self._spent:
+            spent.update(counts)
         is_within = are_within(self._max_replicas, self._max_of_namespace, lost, spent)
         if is_within:
             self._spent.append((self.now, dict(lost)))
@@ -236,39 +269,6 @@ class PreemptionBudget:
         self.now = now
         self._has_refused = self._has_refused and not is_due
         return is_due
-
-
-class FirstInLine:
-    """The first waiting binding of each strict profile, which none may overtake."""
-
-    def __init__(
-        self, queue: VirtualQueue, bindings: Mapping[BindingName, Binding], profiles: Profiles
-    ) -> None:
-        self._queue = queue
-        self._bindings = bindings
-        self._profiles = profiles
-        self._first: dict[str, Binding] = {}
-
-    def look(self) -> bool:
-        """Look again; return whether other bindings are first than before."""
-        previous, self._first = self._first, {}
-        if not self._profiles.strict_names:
-            return False
-        waiting = (self._bindings[key] for key in self._queue.since if self._queue.together(key))
-        for binding in sorted(waiting, key=self._queue.order):
-            profile = self._profiles.profile_of(binding)
-            if profile.strict:
-                self._first.setdefault(profile.name, binding)
-        return _keys(self._first) != _keys(previous)
-
-    def before(self, binding: Binding) -> Sequence[Binding]:
-        """Return the bindings that this one must not overtake."""
-        if not self._first:
-            return ()
-        first = self._first.get(self._profiles.profile_of(binding).name)
-        if first is None or goes_with(first, binding):
-            return ()
-        return (first,) if self._queue.order(first) < self._queue.order(binding) else ()
 
 
 def _keys(first: Mapping[str, Binding]) -> Mapping[str, str]:

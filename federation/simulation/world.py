@@ -6,8 +6,8 @@ run at once, and nothing fails for a passing reason. Must not read a clock.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,7 +16,7 @@ from federation.failover.breaker import Breaker
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
 from federation.failover.moves import Move, eviction_tasks, leaves_at, moved_together, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
-from federation.model.cluster import ClusterState
+from federation.model.cluster import Cluster, ClusterState
 from federation.model.placement import (
     Binding,
     BindingName,
@@ -30,7 +30,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.preemption import open_clusters
 from federation.scheduler.triggers import evicting_taints, leaving
-from federation.scheduler.waiting.kept import Earmarks
+from federation.simulation.bindings import LocatedBindings
 from federation.simulation.capacity import SimulationOptions
 from federation.simulation.clusters import VirtualClusters
 from federation.simulation.decisions import Simulation
@@ -42,11 +42,7 @@ from federation.simulation.steps import (
     VirtualStep,
     WaitingStep,
 )
-from federation.simulation.waiting import (
-    FirstInLine,
-    PreemptionBudget,
-    VirtualQueue,
-)
+from federation.simulation.waiting import PreemptionBudget, VirtualQueue
 
 # How soon moves that the rate holds up are looked at again.
 LOOK_SECONDS: Final = 1.0
@@ -66,20 +62,19 @@ class VirtualFleet:
         began: float,
         profiles: Profiles = DEFAULT_PROFILES,
     ) -> None:
+        states = list(states)
         self._rules = rules
         self._began = self._now = began
         self._profiles = profiles
-        self._clusters = VirtualClusters(states, began)
+        self._clusters = VirtualClusters((state.cluster for state in states), began)
         self._breaker = Breaker()
         self._allowance = MoveAllowance(at=began)
-        self._bindings: dict[BindingName, Binding] = {}
-        self._ran: dict[BindingName, Mapping[str, int]] = {}
-        self._queue = VirtualQueue(self._bindings)
-        self._earmarks = Earmarks()
-        self._first = FirstInLine(self._queue, self._bindings, profiles)
+        self._bindings = LocatedBindings()
+        self._queue = VirtualQueue(self._bindings, profiles)
         self._budget = PreemptionBudget(
             rules.preempted_replicas, rules.preempted_replicas_of_namespace, began
         )
+        self._events: list[FleetEvent] = []
         self._stuck: set[BindingName] = set()
         # Bindings that come later, and bindings that just came.
         self._absent: dict[str, Binding] = {}
@@ -87,13 +82,13 @@ class VirtualFleet:
         # Whether something was preempted since all waiting bindings were tried.
         self._has_preempted = False
         self._simulation = Simulation(
-            self._clusters.states(began),
+            states,
             options,
             now=began,
             profiles=profiles,
             may_preempt=self._budget.may_preempt,
         )
-        self._simulation.first = self._first.before
+        self._simulation.first = self._queue.first_before
         self.steps: list[VirtualStep] = []
 
     def run(self, bindings: Sequence[Binding], events: Iterable[FleetEvent]) -> None:
@@ -102,13 +97,14 @@ class VirtualFleet:
         Bindings without an event of their arrival come at the beginning, in order. Raises
         PluginFailed.
         """
-        coming = sorted(events)
-        later = {event.subject for event in coming if event.kind is EventKind.ARRIVE}
+        self._events = list(events)
+        heapq.heapify(self._events)
+        later = {event.subject for event in self._events if event.kind is EventKind.ARRIVE}
         self._absent = {binding.key: binding for binding in bindings if binding.key in later}
         self._arrive([binding for binding in bindings if binding.key not in later])
         while True:
-            while coming and self._began + coming[0].at <= self._now:
-                self._take_in(coming.pop(0))
+            while self._events and self._began + self._events[0].at <= self._now:
+                self._take_in(heapq.heappop(self._events))
             if self._budget.renews(self._now):
                 self._queue.wake()
             self._admit()
@@ -119,8 +115,6 @@ class VirtualFleet:
             for gang, why in self._queue.time_out(self._now):
                 self._tell(StepKind.TIMED_OUT, gang, reason=why)
             next_at = self._next_at(is_held_up=is_held_up)
-            if coming:
-                next_at = min(next_at, self._began + coming[0].at)
             if next_at == math.inf:
                 return
             self._now = self._simulation.now = next_at
@@ -156,7 +150,7 @@ class VirtualFleet:
             if key not in self._new:
                 self._queue.put(key)
         # They came at once: none has overtaken another.
-        self._queue.overtaken()
+        self._queue.forget_overtaken()
 
     def _come(self, binding: Binding) -> None:
         key = self._add(binding)
@@ -164,9 +158,8 @@ class VirtualFleet:
         self._new.add(key)
 
     def _add(self, binding: Binding) -> BindingName:
-        key = binding.namespace, binding.name
-        self._bindings[key] = binding
-        self._ran[key] = {target.name: target.replicas for target in binding.clusters}
+        key = self._bindings.add(binding)
+        self._queue.join(key)
         return key
 
     def _admit(self) -> None:
@@ -182,8 +175,9 @@ class VirtualFleet:
     def _delete(self, key: BindingName) -> None:
         """Delete a binding; others may use its capacity, and its gang is not tried any more."""
         self._queue.remove(key)
-        binding, ran = self._bindings.pop(key), self._ran.pop(key)
-        self._simulation.remove(binding, _held(binding, ran))
+        binding = self._bindings[key]
+        self._simulation.remove(binding, self._bindings.held(binding))
+        self._bindings.remove(key)
         self._new.discard(key)
         self._tell(StepKind.DELETED, binding_key(*key))
         self._changed()
@@ -204,11 +198,13 @@ class VirtualFleet:
         is_placed = decision.is_placed
         if is_placed:
             self._queue.note_placed(binding, decision)
-            self._bindings[key] = replace(
-                binding,
-                clusters=decision.clusters,
-                last_scheduled_time=self._now,
-                eviction_tasks=binding.eviction_tasks if tasks is None else tasks,
+            self._bindings.put(
+                replace(
+                    binding,
+                    clusters=decision.clusters,
+                    last_scheduled_time=self._now,
+                    eviction_tasks=binding.eviction_tasks if tasks is None else tasks,
+                )
             )
         self._tell(
             kind if is_placed else StepKind.WAITS,
@@ -225,13 +221,14 @@ class VirtualFleet:
         """Take replicas from preempted bindings, which wait then."""
         lost = self._simulation.losses()
         for name, decision in lost.items():
-            namespace, _, binding = name.rpartition("/")
-            self._take_from((namespace, binding), decision)
-            self._queue.put((namespace, binding))
+            key = _name_of(name)
+            self._take_from(key, decision)
+            self._queue.put(key)
         self._has_preempted |= bool(lost)
 
     def _take_from(self, key: BindingName, decision: Decision) -> None:
-        binding = self._bindings[key] = replace(self._bindings[key], clusters=decision.clusters)
+        binding = replace(self._bindings[key], clusters=decision.clusters)
+        self._bindings.put(binding)
         self._queue.decided[key] = decision
         self._queue.since.setdefault(key, self._now)
         self._tell(StepKind.PREEMPTED, binding.key, decision.clusters, str(decision.reason))
@@ -248,7 +245,7 @@ class VirtualFleet:
             case EventKind.ARRIVE:
                 self._come(self._absent.pop(name))
             case EventKind.DELETE:
-                self._delete(next(key for key in self._bindings if binding_key(*key) == name))
+                self._delete(_name_of(name))
 
     def _look(self) -> None:
         """Note stale and lost clusters, and whether anything may move."""
@@ -272,29 +269,31 @@ class VirtualFleet:
 
     def _changed(self) -> None:
         """Take over changed clusters: bindings without room may find some."""
-        self._simulation.change_clusters(self._clusters.states(self._now))
+        self._simulation.change_clusters(self._clusters.changes(self._now))
         self._stuck.clear()
         self._queue.wake()
 
     def _release(self, former: Binding, binding: Binding) -> None:
         """Give back the capacity of replicas that a binding had and has no longer."""
-        ran = self._ran[binding.namespace, binding.name]
-        self._simulation.release(binding, _held(former, ran), _held(binding, ran))
+        held = self._bindings.held
+        self._simulation.release(binding, held(former), held(binding))
 
-    def _moves(self) -> list[Move]:
-        evacuated = self._clusters.evacuated()
-        moves = moves_of(self._bindings.values(), evacuated) if evacuated else []
+    def _moves(self, evacuated: Mapping[str, Cluster]) -> list[Move]:
+        bindings = self._bindings.located_in(evacuated)
         return [
-            move for move in moves if (move.binding.namespace, move.binding.name) not in self._stuck
+            move
+            for move in moves_of(bindings, evacuated)
+            if (move.binding.namespace, move.binding.name) not in self._stuck
         ]
 
     def _move(self) -> bool:
         """Move what may move now; return whether the rate holds up others."""
         self._allowance = self._allowance.later(self._now)
-        due = [move for move in self._moves() if move.due_at <= self._now]
+        evacuated = self._simulation.fleet.evacuated()
+        due = [move for move in self._moves(evacuated) if move.due_at <= self._now]
         if not due or self._breaker.freeze is not None:
             return False
-        a_minute, evacuated = self._a_minute, self._clusters.evacuated()
+        a_minute = self._a_minute
         for group in moved_together(due):
             bindings = [move.binding for move in group]
             if any(
@@ -316,7 +315,7 @@ class VirtualFleet:
         self._allowance = self._allowance.later(self._now)
         back = [
             (key, binding, task)
-            for key, binding in self._bindings.items()
+            for key, binding in self._bindings.evicted()
             for task in binding.eviction_tasks[-1:]
             if self._ending(binding, task) is Ending.TAKEN_BACK
         ]
@@ -355,10 +354,7 @@ class VirtualFleet:
     @property
     def _a_minute(self) -> float:
         """How many replicas may move in a minute."""
-        held = [
-            target.replicas for binding in self._bindings.values() for target in binding.clusters
-        ]
-        return sum(held) * self._rules.percent_a_minute / 100
+        return self._bindings.replicas * self._rules.percent_a_minute / 100
 
     def _have_moved(self, group: Sequence[Binding]) -> bool:
         """Move bindings that move together; return whether they left."""
@@ -403,14 +399,9 @@ class VirtualFleet:
 
     def _keep_room(self) -> None:
         """Keep room for bindings that were overtaken for too long, until they wait no more."""
-        for key in self._queue.overtaken():
-            profile = self._profiles.profile_of(self._bindings[key])
-            self._earmarks.overtaken(key, self._now + profile.starvation_seconds)
-        for key in self._earmarks.begin(self._now):
+        for key in self._queue.keep_room(self._now):
             self._tell(StepKind.EARMARKED, binding_key(*key))
-        if self._earmarks.end(self._queue.since) | self._first.look():
-            self._queue.wake()
-        self._simulation.kept = self._queue.lacking(self._earmarks.keys)
+        self._simulation.kept = self._queue.lacking()
 
     def _try_one(self, key: BindingName) -> None:
         together = sorted(self._queue.together(key), key=lambda other: other != key)
@@ -433,7 +424,8 @@ class VirtualFleet:
             reach = frozenset(
                 fleet.names[c] for decision in decisions for c in open_clusters(decision)
             )
-            self._queue.refused(key, dict(zip(together, decisions, strict=True)), reach)
+            self._queue.decided |= zip(together, decisions, strict=True)
+            self._queue.refused(key, reach)
             for member in together:
                 if member in self._new:
                     self._settle(member, self._queue.decided[member], StepKind.WAITS)
@@ -450,12 +442,13 @@ class VirtualFleet:
     def _next_at(self, *, is_held_up: bool) -> float:
         """Return when something happens next without an event."""
         times = [math.inf, self._queue.next_timeout]
-        times += [self._budget.again_at, self._earmarks.next_at]
+        times += [self._budget.again_at, self._queue.earmarks.next_at]
+        times += [self._began + event.at for event in self._events[:1]]
         times += self._clusters.times(self._rules.lost_seconds)
         if is_held_up:
             times.append(self._now + LOOK_SECONDS)
         else:
-            times += [move.due_at for move in self._moves()]
+            times += [move.due_at for move in self._moves(self._simulation.fleet.evacuated())]
         return min(time for time in times if time > self._now)
 
     def _tell(
@@ -470,14 +463,6 @@ class VirtualFleet:
         self.steps.append(step)
 
 
-def _held(binding: Binding, ran: Mapping[str, int]) -> dict[str, int]:
-    """Return the replicas that take capacity, by cluster: all but those that ``ran`` as it came.
-
-    Replicas that are being evicted take it until their tasks end.
-    """
-    replicas = Counter[str]()
-    for target in binding.clusters:
-        replicas[target.name] += target.replicas
-    for task in binding.eviction_tasks:
-        replicas[task.from_cluster] += task.replicas
-    return {name: count - ran.get(name, 0) for name, count in replicas.items()}
+def _name_of(key: str) -> BindingName:
+    namespace, _, name = key.rpartition("/")
+    return namespace, name

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -186,7 +187,10 @@ def check_order(fleet: VirtualFleet) -> None:
 
 def packed_anew(fleet: VirtualFleet) -> Simulation:
     """Return a simulation of the same clusters in which all bindings are packed at once."""
-    states = fleet._clusters.states(fleet._now)
+    clusters = fleet._simulation.fleet.clusters
+    states = [
+        replace(fleet._simulation.state(cluster.name), cluster=cluster) for cluster in clusters
+    ]
     simulation = Simulation(states, OPTIONS, now=fleet._now)
     for placed in fleet.bindings:
         evicted = [
@@ -204,7 +208,6 @@ def check_capacity(fleet: VirtualFleet) -> None:
         None,
     )
     simulation, anew = fleet._simulation, packed_anew(fleet)
-    assert simulation.fleet.clusters == anew.fleet.clusters
     available_c, anew_c = (
         one.capacity.estimates(probe, None).replicas_c.tolist() for one in (simulation, anew)
     )

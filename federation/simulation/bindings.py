@@ -1,16 +1,17 @@
-"""The bindings of a simulation that have a place, by key and by affinity group.
+"""The bindings of a simulation: those that have a place, and all of virtual time.
 
-Changes can be undone, the last one first. Must not decide anything.
+They are looked up by key, by affinity group and by cluster. Must not decide anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from federation.model.placement import Binding, groups_of
+from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision
 from federation.scheduler.state import NO_CONTEXT, BindingContext
@@ -29,7 +30,7 @@ class PlacedPeer(NamedTuple):
 
 
 class PlacedBindings:
-    """The bindings with a place."""
+    """The bindings with a place. Changes can be undone, the last one first."""
 
     def __init__(self) -> None:
         self._peers: dict[str, PlacedPeer] = {}
@@ -111,6 +112,82 @@ class PlacedBindings:
             self._peers[key] = peer
             for group in _groups_of(peer.binding):
                 self._groups.setdefault(group, {})[key] = None
+
+
+class LocatedBindings(Mapping[BindingName, Binding]):
+    """Bindings as they are now, in the order of their arrival. ``replicas`` counts all of them."""
+
+    def __init__(self) -> None:
+        self._bindings: dict[BindingName, Binding] = {}
+        self._ran: dict[BindingName, Mapping[str, int]] = {}
+        self._numbers: dict[BindingName, int] = {}
+        self._by_cluster: dict[str, set[BindingName]] = {}
+        self._evicted: set[BindingName] = set()
+        self.replicas = 0
+
+    def __getitem__(self, key: BindingName) -> Binding:
+        return self._bindings[key]
+
+    def __iter__(self) -> Iterator[BindingName]:
+        return iter(self._bindings)
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def add(self, binding: Binding) -> BindingName:
+        """Add a binding that arrives; return its name."""
+        key = binding.namespace, binding.name
+        self._ran[key] = {target.name: target.replicas for target in binding.clusters}
+        self._numbers[key] = len(self._numbers)
+        self.put(binding)
+        return key
+
+    def put(self, binding: Binding) -> None:
+        """Replace a binding by how it is now."""
+        key = binding.namespace, binding.name
+        self._withdraw(key)
+        self._bindings[key] = binding
+        for target in binding.clusters:
+            self._by_cluster.setdefault(target.name, set()).add(key)
+            self.replicas += target.replicas
+        if binding.eviction_tasks:
+            self._evicted.add(key)
+
+    def remove(self, key: BindingName) -> None:
+        """Remove a binding that is deleted."""
+        self._withdraw(key)
+        del self._bindings[key], self._ran[key]
+
+    def located_in(self, clusters: Collection[str]) -> list[Binding]:
+        """Return the bindings with shares in one of these clusters, in any order."""
+        keys = set[BindingName]().union(*(self._by_cluster.get(name, ()) for name in clusters))
+        return [self._bindings[key] for key in keys]
+
+    def evicted(self) -> list[tuple[BindingName, Binding]]:
+        """Return the bindings that are being evicted, in the order of their arrival."""
+        keys = sorted(self._evicted, key=self._numbers.__getitem__)
+        return [(key, self._bindings[key]) for key in keys]
+
+    def held(self, binding: Binding) -> dict[str, int]:
+        """Return the replicas that take capacity, by cluster: all but those that ran as it came.
+
+        Replicas that are being evicted take it until their tasks end.
+        """
+        ran = self._ran[binding.namespace, binding.name]
+        replicas = Counter[str]()
+        for target in binding.clusters:
+            replicas[target.name] += target.replicas
+        for task in binding.eviction_tasks:
+            replicas[task.from_cluster] += task.replicas
+        return {name: count - ran.get(name, 0) for name, count in replicas.items()}
+
+    def _withdraw(self, key: BindingName) -> None:
+        former = self._bindings.get(key)
+        if former is not None:
+            for target in former.clusters:
+                self._by_cluster[target.name].discard(key)
+                self.replicas -= target.replicas
+            self._evicted.discard(key)
 
 
 def _groups_of(binding: Binding) -> Iterator[_Group]:
