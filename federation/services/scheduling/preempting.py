@@ -8,7 +8,6 @@ commit: victims and preempting bindings are written in one transaction, or not a
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -29,6 +28,7 @@ from federation.scheduler.preemption import (
     are_within,
     least_loss,
     loss_reasons,
+    losses_by_namespace,
 )
 from federation.services.binding_ports import Peers, StoredBinding
 from federation.services.journal_ports import Holding, PreemptionLimits
@@ -101,15 +101,8 @@ class _Choice:
 
     def is_within_limits(self, losses: Losses) -> bool:
         limits = self.limits
-        lost = self.by_namespace(losses)
+        lost = losses_by_namespace(self.possible.candidates, losses)
         return are_within(limits.replicas, limits.in_namespace, lost, self.spent)
-
-    def by_namespace(self, losses: Losses) -> Counter[str]:
-        losses_by_namespace = Counter[str]()
-        for candidate, loss in zip(self.possible.candidates, losses, strict=True):
-            namespace = self.possible.victims[candidate.binding].binding.namespace
-            losses_by_namespace[namespace] += loss
-        return +losses_by_namespace
 
 
 class Preemption:
@@ -298,4 +291,5 @@ def _record_losses(choice: _Choice, losses: Losses) -> None:
         decision = replace(decision, trace=replace(decision.trace, preempted=reasons))
         attempt.result.verdict = replace(attempt.result.verdict, decision=decision)
     first = choice.attempts[0]
-    first.result.losses, first.result.limits = choice.by_namespace(losses), choice.limits
+    first.result.losses = losses_by_namespace(choice.possible.candidates, losses)
+    first.result.limits = choice.limits
