@@ -159,15 +159,15 @@ def _connection(condition: DatabaseCondition) -> Finding:
 
 
 def _transactions(condition: DatabaseCondition) -> Finding:
-    """Whether one of anybody holds back what control planes see of each other's changes."""
-    oldest = condition.oldest_transaction
-    if oldest is None or (oldest.seconds is not None and oldest.seconds < HELD_SECONDS):
+    """Tell whether one holds back what control planes see of each other's changes."""
+    holder = condition.journal_holder
+    if holder is None or (holder.seconds is not None and holder.seconds < HELD_SECONDS):
         return good("journal", "no transaction holds back what control planes see")
-    says = f"one holds back what control planes see of each other's changes: {oldest.text}"
-    if oldest.seconds is None:
-        says = f"{oldest.text} may hold back what control planes see; since when it is open "
+    says = f"one holds back what control planes see of each other's changes: {holder.text}"
+    if holder.seconds is None:
+        says = f"{holder.text} may hold back what control planes see; since when it is open "
         return note("journal", says + _unseen(condition), _to_see(condition))
-    return bad("journal", says, oldest.remedy)
+    return bad("journal", says, holder.remedy)
 
 
 def _connections(condition: DatabaseCondition) -> Finding:

@@ -6,6 +6,7 @@
     store.cut_off_after(7)                 so it is after seven more statements
     store.stall() ... store.go_on()        every transaction and reading waits meanwhile
     store.before("requests.lock", act)     ``act`` runs once, before the next such statement
+    store.after("journal.append", act)     ``act`` runs once, after the next such statement
     store.fail_at("journal.append")        the next such statement raises Unavailable
     store.forget_outcome("journal.append") the next transaction with it commits, and raises then
     store.transactions, store.statements   how many there were; of each statement, by its name
@@ -41,6 +42,7 @@ class CommandedStore:
         self._goes_on = asyncio.Event()
         self._goes_on.set()
         self._acts: dict[str, list[Act]] = {}
+        self._acts_after: dict[str, list[Act]] = {}
         self._left: int | None = None
         self._forgotten: set[str] = set()
 
@@ -59,6 +61,10 @@ class CommandedStore:
         """Run ``act`` before the next statement of this name; several run one a statement."""
         self._acts.setdefault(statement, []).append(act)
 
+    def after(self, statement: str, act: Act) -> None:
+        """Run ``act`` after the next statement of this name, in its transaction."""
+        self._acts_after.setdefault(statement, []).append(act)
+
     def cut_off_after(self, statements: int) -> None:
         """Let nothing reach the database any more after so many statements of any name."""
         self._left = statements
@@ -66,6 +72,7 @@ class CommandedStore:
     def forget_acts(self) -> None:
         """Let nothing happen any more that has not happened yet."""
         self._acts.clear()
+        self._acts_after.clear()
 
     def fail_at(self, statement: str, reason: str = "") -> None:
         """Let the next statement of this name find the connection lost, and its transaction end."""
@@ -85,7 +92,7 @@ class CommandedStore:
         self.transactions += 1
         names: set[str] = set()
         async with store.transaction() as tx:
-            yield cast(Transaction, _Statements(tx, self._meet, names))
+            yield cast(Transaction, _Statements(tx, self._meet, self._leave, names))
         if forgotten := self._forgotten & names:
             self._forgotten -= forgotten
             raise Unavailable
@@ -94,7 +101,7 @@ class CommandedStore:
     async def reading(self) -> AsyncIterator[Transaction]:
         store = await self._reached()
         async with store.reading() as read:
-            yield cast(Transaction, _Statements(read, self._meet, set()))
+            yield cast(Transaction, _Statements(read, self._meet, self._leave, set()))
 
     async def check(self) -> None:
         await (await self._reached()).check()
@@ -116,22 +123,32 @@ class CommandedStore:
         if acts := self._acts.get(statement):
             await acts.pop(0)()
 
+    async def _leave(self, statement: str) -> None:
+        if acts := self._acts_after.get(statement):
+            await acts.pop(0)()
+
 
 class _Statements:
-    """The statements of a transaction, or of one group of them, each met before it runs."""
+    """The statements of a transaction, or of one group, each met before it runs and left after."""
 
     def __init__(
-        self, inner: Any, meet: Callable[[str], Awaitable[None]], names: set[str], group: str = ""
+        self,
+        inner: Any,
+        meet: Callable[[str], Awaitable[None]],
+        leave: Callable[[str], Awaitable[None]],
+        names: set[str],
+        group: str = "",
     ) -> None:
         self._inner = inner
         self._meet = meet
+        self._leave = leave
         self._names = names
         self._group = group
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         if not self._group:
-            return _Statements(value, self._meet, self._names, name)
+            return _Statements(value, self._meet, self._leave, self._names, name)
         if not inspect.iscoroutinefunction(value):
             return value
         statement = f"{self._group}.{name}"
@@ -139,6 +156,8 @@ class _Statements:
         async def run(*arguments: Any, **named: Any) -> Any:
             self._names.add(statement)
             await self._meet(statement)
-            return await value(*arguments, **named)
+            result = await value(*arguments, **named)
+            await self._leave(statement)
+            return result
 
         return run

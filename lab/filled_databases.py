@@ -140,8 +140,8 @@ OF_BINDINGS: Final[Mapping[str, str]] = {
         FROM binding WHERE clusters <> '[]' AND id <= $1 / 2
     """,
     "journal": """
-        INSERT INTO journal (xid, kind, body, nonce, created_at)
-        SELECT 1 + n / 10, 'binding', $2::bytea, n, now() - (100000 - n) * interval '30 ms'
+        INSERT INTO journal (floor, kind, body, nonce, created_at)
+        SELECT 0, 'binding', $2::bytea, n, now() - (100000 - n) * interval '30 ms'
         FROM generate_series(1, least($1, 100000)) AS n
     """,
     "request": """

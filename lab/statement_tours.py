@@ -281,12 +281,10 @@ async def _previews(tx: PostgresTransaction) -> None:
 
 async def _journal(tx: PostgresTransaction) -> None:
     await tx.journal.lock([cluster_name(number) for number in range(3)])
-    await tx.journal.read(Position(20, 200), 1000)
-    await tx.journal.read_ahead(Position(20, 200), 1000)
-    await tx.journal.position()
+    await tx.journal.read(Position(200), 1000)
+    await tx.journal.read_ahead(Position(200), 1000)
     await tx.journal.oldest()
-    oldest = await tx.journal.oldest_running()
-    await tx.journal.holder_of(oldest or 1)
+    await tx.journal.holder_of(Position(200))
     await tx.journal.advance({cluster_name(0): 7})
     await tx.journal.append([ADVANCED])
     await tx.journal.append([ADVANCED], {cluster_name(0): 8})
@@ -437,7 +435,7 @@ async def _history(tx: PostgresTransaction) -> None:
     await tx.histories.get()
     await tx.histories.lock()
     await tx.histories.settle()
-    bookmark = await tx.histories.bookmark(Position(20, 200))
+    bookmark = await tx.histories.bookmark(Position(200))
     assert bookmark is not None
     await tx.histories.holds(bookmark)
 

@@ -146,8 +146,7 @@ def pytest_runtest_makereport(
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a server to make databases on: FEDERATION_TEST_DATABASE_URL, or an embedded one.
 
-    Each worker has its own: a control plane reads the journal up to the oldest transaction of the
-    whole server, so on one server tests of one worker would wait for those of another.
+    Each worker has its own, which nobody else needs to clean up.
     """
     given = os.environ.get(SERVER_VARIABLE)
     if given:

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from federation.codec.strict import is_unicode
 from federation.model.errors import InvalidRequest
 from federation.services.decision_ports import DecisionPlace
-from federation.services.watching.watches import position_of
+from federation.services.watching.watches import is_version
 
 DEFAULT_PAGE_SIZE = 500
 MAX_PAGE_SIZE = 1000
@@ -94,12 +94,8 @@ def _texts_of(
 
 
 def _is_versioned(key: Sequence[str]) -> bool:
-    """Whether its first part is a resource version."""
-    try:
-        position_of(key[0])
-    except InvalidRequest:
-        return False
-    return True
+    """Tell whether its first part is a resource version."""
+    return is_version(key[0])
 
 
 def _is_place(key: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar, Final, NamedTuple, Self, TypeAlias
+from typing import ClassVar, Final, NamedTuple, NewType, Self, TypeAlias
 
 from federation.model.echoes import Owner
 from federation.model.placement import Binding, binding_key
@@ -21,11 +21,19 @@ NO_NONCES: Final[Mapping[str, int]] = {}
 NO_VERSIONS: Final[Mapping[str, int]] = {}
 
 
-class Position(NamedTuple):
-    """A place in the journal: everything before it is known. ``xid`` is the transaction's."""
+# A place in the journal: the number of an entry, up to which every entry is known.
+Position = NewType("Position", int)
+START: Final = Position(0)
 
-    xid: int = 0
-    id: int = 0
+
+class JournalBounds(NamedTuple):
+    """Places up to which the journal can be read, and up to which numbers were given out.
+
+    A writer whose transaction is still open holds back the entries between them.
+    """
+
+    settled: Position
+    newest: Position
 
 
 class LedgerVersion(NamedTuple):

@@ -15,9 +15,11 @@ from federation.services.journal import (
     NO_NONCES,
     NO_VERSIONS,
     NONE_KNOWN,
+    START,
     Bookmark,
     Change,
     Entry,
+    JournalBounds,
     LedgerVersion,
     Position,
     StoredReservations,
@@ -105,7 +107,7 @@ class Replica:
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that has an id and has not ended; ``pid`` 0: a prepared one.
+    """A transaction that may append to the journal and is still open; ``pid`` 0: a prepared one.
 
     ``seconds`` is its age, None if the server does not show that to our role.
     """
@@ -163,12 +165,16 @@ class Journal(Protocol):
         ...
 
     async def read(
-        self, after: Position, limit: int, cached: Mapping[int, Change] = NONE_KNOWN
+        self,
+        after: Position,
+        limit: int,
+        cached: Mapping[int, Change] = NONE_KNOWN,
+        settled: Position = START,
     ) -> Sequence[Entry]:
-        """Return the next entries, oldest first, before which nothing can be committed any more.
+        """Return the next entries in their order, up to the first that may still be committed.
 
         Fewer than ``limit`` are all that there are now. Entries that are ``cached`` by id are not
-        decoded again.
+        decoded again. Entries up to ``settled`` were read before, and are read whoever writes.
         """
         ...
 
@@ -186,16 +192,16 @@ class Journal(Protocol):
         """Return the position from which on reading misses no later change."""
         ...
 
+    async def bounds(self) -> JournalBounds:
+        """Return the position, and that of the newest entry, which may not be committed yet."""
+        ...
+
     async def oldest(self) -> Position:
         """Return the oldest position from which on nothing was pruned."""
         ...
 
-    async def oldest_running(self) -> int | None:
-        """Return the oldest transaction that may still commit, where reading ends; None: none."""
-        ...
-
-    async def holder_of(self, xid: int) -> OpenTransaction | None:
-        """Return the open transaction of this id, None if it has ended."""
+    async def holder_of(self, position: Position) -> OpenTransaction | None:
+        """Return the transaction that keeps the journal from being read further, None: none."""
         ...
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:

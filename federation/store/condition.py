@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from federation.services.journal_ports import OpenTransaction
 from federation.store.engine import PROGRAM, SERVER_SETTINGS, application_name
-from federation.store.held_transactions import holder_of, oldest_running
+from federation.store.journal import JournalStatements
 
 # An ordinary role sees of others' processes which database, role and program they are of, and of
 # standbys that they are there; the server hides what kind and state these have.
@@ -94,8 +94,8 @@ class DatabaseCondition:
     other programs at most: ``hidden_connections`` of them may be workers of the server, which do
     not count. ``trip_seconds`` is how long the quickest of some answers took;
     ``clock_ahead_seconds`` is how far its clock is ahead of ours. ``is_pooled``: something between
-    gives each transaction another server process. ``oldest_transaction`` is the oldest of the whole
-    server that may still commit. ``planes`` run now. ``agents`` are clusters, each
+    gives each transaction another server process. ``journal_holder`` is the transaction that keeps
+    the journal from being read to its end. ``planes`` run now. ``agents`` are clusters, each
     with its agent's version, and ``held`` those that wait to be accepted. ``failing_duties`` hold a
     name, a time and a reason each.
     """
@@ -120,7 +120,7 @@ class DatabaseCondition:
     address: str
     size: int
     is_pooled: bool
-    oldest_transaction: OpenTransaction | None
+    journal_holder: OpenTransaction | None
     trip_seconds: float
     clock_ahead_seconds: float
     planes: int
@@ -147,19 +147,20 @@ async def condition_of(engine: AsyncEngine, part: str = "") -> DatabaseCondition
         for _ in range(3):
             backends.add(await connection.scalar(_BACKEND))
             await connection.commit()
-        oldest = await oldest_running(connection)
+        bounds = await JournalStatements(connection).bounds()
         await connection.commit()
         trip_seconds, ahead_seconds = min([await _clock(connection) for _ in range(5)])
         await connection.commit()
         holder = None
-        if oldest is not None and await oldest_running(connection) == oldest:
-            holder = await holder_of(connection, oldest)
+        journal = JournalStatements(connection)
+        if bounds.settled < bounds.newest and await journal.position() == bounds.settled:
+            holder = await journal.holder_of(bounds.settled)
     return DatabaseCondition(
         **server,
         **fleet,
         lost_settings=lost,
         is_pooled=len(backends) > 1,
-        oldest_transaction=holder,
+        journal_holder=holder,
         trip_seconds=trip_seconds,
         clock_ahead_seconds=ahead_seconds,
     )

@@ -68,6 +68,8 @@ from federation.store.decision_tables import decision as table
 from federation.store.decision_tables import node_plan
 from federation.store.decision_tables import preview as preview_table
 from federation.store.document_rows import NODE_PLANS
+from federation.store.floors import JOURNAL
+from federation.store.journal import JournalStatements
 from federation.store.lists import is_one_of
 from federation.store.partitions import drop_partition, oldest_partition
 from federation.store.prepared import Prepared
@@ -79,8 +81,7 @@ from federation.store.tables import unix_seconds
 # A day that cannot be that of the id is refused after the statement, which tells the time.
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
-ADD = Prepared(
-    text("""
+_ADD: Final = """
     WITH /* fedsched:decisions.add */ given AS MATERIALIZED (
         SELECT * FROM ROWS FROM (
             json_to_recordset(CAST(:rows AS json)) AS (
@@ -128,8 +129,13 @@ ADD = Prepared(
         FROM given JOIN settled USING (namespace, name),
             LATERAL (SELECT (now() AT TIME ZONE 'utc')::date AS today) AS days
     )
-    SELECT id, namespace, name, version, last_scheduled_at, now() FROM settled
-""").bindparams(bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary)))
+    SELECT id, namespace, name, version, last_scheduled_at, now(), ({take_floor})
+    FROM settled
+"""
+ADD = Prepared(
+    text(_ADD.format(take_floor=JOURNAL.take)).bindparams(
+        bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary))
+    )
 )
 
 
@@ -262,9 +268,12 @@ class StoredDecision:
 class DecisionStatements:
     """Implements ``decision_ports.Decisions`` within one transaction."""
 
-    def __init__(self, connection: AsyncConnection, bodies: SharedBodyStatements) -> None:
+    def __init__(
+        self, connection: AsyncConnection, bodies: SharedBodyStatements, journal: JournalStatements
+    ) -> None:
         self._connection = connection
         self._bodies = bodies
+        self._journal = journal
 
     async def add_all(self, decisions: Sequence[NewDecision]) -> Settled:
         given = {(each.binding.namespace, each.binding.name): each for each in decisions}
@@ -275,10 +284,10 @@ class DecisionStatements:
         }
         rows = await ADD.execute(self._connection, written)
         at, bindings = 0.0, {}
-        for binding_id, namespace, name, version, scheduled_at, now in rows.all():
+        for binding_id, namespace, name, version, scheduled_at, now, floor in rows.all():
             key = namespace, name
             bindings[key] = _stored(given[key], binding_id, version, unix_seconds(scheduled_at))
-            at = now.timestamp()
+            at, self._journal.floor = now.timestamp(), floor
         return Settled(bindings, at)
 
     async def get(self, decision_id: str) -> StoredDecision | None:

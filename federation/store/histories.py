@@ -54,31 +54,28 @@ FORGET_REPORTS = text("""
 """).bindparams(
     bindparam("apart", VERSIONS_APART, BigInteger), bindparam("nonce", type_=BigInteger)
 )
-# Its transactions are numbered by another server, perhaps.
 FORGET_JOURNAL = text("TRUNCATE /* fedsched:history.forget_journal */ journal")
 MOVE_HORIZON = text("""
-    INSERT /* fedsched:history.move_horizon */ INTO journal_horizon (xid, id)
-    SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, 0
-    ON CONFLICT (is_only) DO UPDATE SET xid = excluded.xid, id = excluded.id
+    INSERT /* fedsched:history.move_horizon */ INTO journal_horizon (id)
+    SELECT last_value FROM journal_id_seq WHERE is_called
+    ON CONFLICT (is_only) DO UPDATE SET id = excluded.id
 """)
 
 # An entry that was pruned is not lost.
 HOLDS = text("""
     SELECT /* fedsched:history.holds */ EXISTS (
-        SELECT FROM journal WHERE id = :id AND xid = :xid AND created_at = :created_at
+        SELECT FROM journal WHERE id = :id AND created_at = :created_at
     ) OR EXISTS (
-        SELECT FROM journal_horizon WHERE (journal_horizon.xid, journal_horizon.id) >= (:xid, :id)
+        SELECT FROM journal_horizon WHERE journal_horizon.id >= :id
     )
 """).bindparams(
-    bindparam("xid", type_=BigInteger),
     bindparam("id", type_=BigInteger),
     bindparam("created_at", type_=TIMESTAMP(timezone=True)),
 )
 NEWEST = text("""
     SELECT /* fedsched:history.newest */
-        xid, id, created_at FROM journal WHERE (xid, id) <= (:xid, :id)
-    ORDER BY xid DESC, id DESC LIMIT 1
-""").bindparams(bindparam("xid", type_=BigInteger), bindparam("id", type_=BigInteger))
+        id, created_at FROM journal WHERE id <= :id ORDER BY id DESC LIMIT 1
+""").bindparams(bindparam("id", type_=BigInteger))
 
 
 class HistoryStatements:
@@ -118,12 +115,12 @@ class HistoryStatements:
         return str(begun)
 
     async def bookmark(self, position: Position) -> Bookmark | None:
-        row = (await self._connection.execute(NEWEST, position._asdict())).one_or_none()
-        return None if row is None else Bookmark(Position(row.xid, row.id), row.created_at)
+        row = (await self._connection.execute(NEWEST, {"id": position})).one_or_none()
+        return None if row is None else Bookmark(row.id, row.created_at)
 
     async def holds(self, bookmark: Bookmark) -> bool:
-        given = {**bookmark.position._asdict(), "created_at": bookmark.created_at}
-        return bool(await self._connection.scalar(HOLDS, given))
+        values = {"id": bookmark.position, "created_at": bookmark.created_at}
+        return bool(await self._connection.scalar(HOLDS, values))
 
     async def _read(self, statement: TextClause) -> History:
         row = (await self._connection.execute(statement)).one_or_none()

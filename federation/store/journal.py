@@ -18,9 +18,9 @@ from sqlalchemy import (
     Text,
     any_,
     bindparam,
+    not_,
     select,
     text,
-    tuple_,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -34,11 +34,13 @@ from federation.services.journal import (
     NO_NONCES,
     NO_VERSIONS,
     NONE_KNOWN,
+    START,
     BindingChanged,
     Change,
     ClusterChanged,
     ClusterShares,
     Entry,
+    JournalBounds,
     LedgerVersion,
     Position,
     ReportAdvanced,
@@ -46,7 +48,7 @@ from federation.services.journal import (
 )
 from federation.services.journal_ports import OpenTransaction
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
-from federation.store.held_transactions import holder_of, oldest_running
+from federation.store.floors import JOURNAL
 from federation.store.journal_tables import journal as table
 from federation.store.journal_tables import journal_horizon
 from federation.store.prepared import Prepared
@@ -55,14 +57,15 @@ from federation.store.tables import cluster, cluster_capacity
 
 _APPENDING = """
     appended AS (
-        INSERT INTO journal (kind, body, nonce)
-        SELECT kind, body, nonce FROM unnest(:kinds, :bodies, :nonces) WITH ORDINALITY
+        INSERT INTO journal (floor, kind, body, nonce)
+        SELECT :floor, kind, body, nonce FROM unnest(:kinds, :bodies, :nonces) WITH ORDINALITY
             AS given (kind, body, nonce, place)
         ORDER BY place RETURNING id
     )
     SELECT array_agg(id ORDER BY id) AS ids FROM appended
 """
 _APPENDED = (
+    bindparam("floor", type_=BigInteger),
     bindparam("kinds", type_=ARRAY(Text)),
     bindparam("bodies", type_=ARRAY(LargeBinary)),
     bindparam("nonces", type_=ARRAY(BigInteger)),
@@ -89,9 +92,11 @@ APPEND_AND_ADVANCE = Prepared(
     ).bindparams(*_APPENDED, *_ADVANCED)
 )
 
-# The oldest transaction that may still commit; every earlier one has ended.
-RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
-OURS = text("coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
+TAKE_FLOOR = Prepared(text(f"SELECT /* fedsched:journal.take_floor */ ({JOURNAL.take})"))
+BOUNDS = Prepared(text(f"WITH /* fedsched:journal.bounds */ {JOURNAL.bounds}"))
+HOLDER = text(f"WITH /* fedsched:journal.holder */ {JOURNAL.holder}").bindparams(
+    bindparam("floor", type_=BigInteger)
+)
 
 LOCK = Prepared(
     named(
@@ -103,50 +108,49 @@ LOCK = Prepared(
         .with_for_update(of=cluster_capacity),
     )
 )
-AFTER = tuple_(table.c.xid, table.c.id) > tuple_(
-    bindparam("xid", type_=BigInteger), bindparam("id", type_=BigInteger)
+AFTER = (
+    select(table.c.id, table.c.kind, table.c.body, table.c.nonce)
+    .where(table.c.id > bindparam("after", type_=BigInteger))
+    .order_by(table.c.id)
+    .limit(bindparam("limit", type_=BigInteger))
 )
-READ = named(
-    "journal.read",
-    select(table.c.xid, table.c.id, table.c.kind, table.c.body, table.c.nonce)
-    .where(AFTER, table.c.xid < RUNNING)
-    .order_by(table.c.xid, table.c.id)
-    .limit(bindparam("limit", type_=BigInteger)),
-)
+READ = named("journal.read", AFTER.where(table.c.id <= bindparam("settled", type_=BigInteger)))
 READ_AHEAD = named(
     "journal.read_ahead",
-    select(table.c.id, table.c.kind, table.c.body, table.c.nonce)
-    .where(AFTER, table.c.xid != OURS)
-    .order_by(table.c.xid, table.c.id)
-    .limit(bindparam("limit", type_=BigInteger)),
+    AFTER.where(not_(table.c.id == any_(bindparam("own", type_=ARRAY(BigInteger))))),
 )
 
-# The oldest entries in the order they are read; what is left is read from the horizon on.
+# The oldest entries in the order they are read; the horizon is the last of them.
 PRUNE = text("""
     WITH /* fedsched:journal.prune */ oldest AS (
-        SELECT xid, id, created_at FROM journal
-        WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-        ORDER BY xid, id LIMIT :limit
+        SELECT id, created_at FROM journal WHERE id <= :settled ORDER BY id LIMIT :limit
     ), gone AS (
         DELETE FROM journal USING oldest
         WHERE journal.id = oldest.id AND oldest.created_at < now() - :age
-        RETURNING journal.xid, journal.id
+        RETURNING journal.id
     ), marked AS (
-        INSERT INTO journal_horizon AS stored (xid, id)
-        SELECT xid, id FROM gone ORDER BY xid DESC, id DESC LIMIT 1
-        ON CONFLICT (is_only) DO UPDATE SET xid = excluded.xid, id = excluded.id
-        WHERE (stored.xid, stored.id) < (excluded.xid, excluded.id)
+        INSERT INTO journal_horizon AS stored (id)
+        SELECT max(id) FROM gone HAVING count(*) > 0
+        ON CONFLICT (is_only) DO UPDATE SET id = excluded.id WHERE stored.id < excluded.id
     )
     SELECT count(*) FROM gone
 """).bindparams(bindparam("age", type_=Interval))
 
 
 class JournalStatements:
-    """Implements ``journal_ports.Journal`` within one transaction."""
+    """Implements ``journal_ports.Journal`` within one transaction.
+
+    ``floor`` is that of the transaction, None before a statement has locked one.
+    """
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self.has_appended = False
+        self._own: list[int] = []
+        self.floor: int | None = None
+
+    @property
+    def has_appended(self) -> bool:
+        return bool(self._own)
 
     async def lock(self, clusters: Sequence[str]) -> Mapping[str, LedgerVersion]:
         rows = await LOCK.execute(self._connection, {"names": list(clusters)})
@@ -167,30 +171,41 @@ class JournalStatements:
         if not changes:
             await self.advance(versions, nonces)
             return ()
-        self.has_appended = True
+        if self.floor is None:
+            self.floor = (await TAKE_FLOOR.execute(self._connection, {})).scalar_one()
         kinds, bodies = zip(*map(packed_change, changes), strict=True)
-        entries = {"kinds": kinds, "bodies": bodies, "nonces": [each.nonce for each in changes]}
+        turns = [change.nonce for change in changes]
+        entries = {"floor": self.floor, "kinds": kinds, "bodies": bodies, "nonces": turns}
         if versions:
             advanced = _advance(versions, nonces)
             appended = await APPEND_AND_ADVANCE.execute(self._connection, {**entries, **advanced})
         else:
             appended = await APPEND.execute(self._connection, entries)
-        return list(appended.one().ids)
+        ids = list(appended.one().ids)
+        self._own += ids
+        return ids
 
     async def read(
-        self, after: Position, limit: int, cached: Mapping[int, Change] = NONE_KNOWN
+        self,
+        after: Position,
+        limit: int,
+        cached: Mapping[int, Change] = NONE_KNOWN,
+        settled: Position = START,
     ) -> Sequence[Entry]:
-        values = {"xid": after.xid, "id": after.id, "limit": limit}
+        settled = max(settled, await self.position())
+        if settled <= after:
+            return []
+        values = {"after": after, "settled": settled, "limit": limit}
         rows = (await self._connection.execute(READ, values)).all()
         return [
-            Entry(Position(xid, entry_id), cached.get(entry_id) or change_of(kind, body, nonce))
-            for xid, entry_id, kind, body, nonce in rows
+            Entry(Position(entry_id), cached.get(entry_id) or change_of(kind, body, nonce))
+            for entry_id, kind, body, nonce in rows
         ]
 
     async def read_ahead(
         self, after: Position, limit: int, cached: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Change]:
-        values = {"xid": after.xid, "id": after.id, "limit": limit}
+        values = {"after": after, "own": self._own, "limit": limit}
         rows = (await self._connection.execute(READ_AHEAD, values)).all()
         return [
             cached.get(entry_id) or change_of(kind, body, nonce)
@@ -198,28 +213,27 @@ class JournalStatements:
         ]
 
     async def position(self) -> Position:
-        return Position(
-            (
-                await self._connection.execute(named("journal.position", select(RUNNING)))
-            ).scalar_one(),
-            0,
-        )
+        return (await self.bounds()).settled
+
+    async def bounds(self) -> JournalBounds:
+        settled, newest = (await BOUNDS.execute(self._connection, {})).one()
+        return JournalBounds(settled, newest)
 
     async def oldest(self) -> Position:
-        statement = select(journal_horizon.c.xid, journal_horizon.c.id)
-        row = (await self._connection.execute(named("journal.oldest", statement))).one_or_none()
-        return Position() if row is None else Position(row.xid, row.id)
+        statement = named("journal.oldest", select(journal_horizon.c.id))
+        return Position((await self._connection.scalar(statement)) or START)
 
-    async def oldest_running(self) -> int | None:
-        return await oldest_running(self._connection)
-
-    async def holder_of(self, xid: int) -> OpenTransaction | None:
-        return await holder_of(self._connection, xid)
+    async def holder_of(self, position: Position) -> OpenTransaction | None:
+        row = (await self._connection.execute(HOLDER, {"floor": position})).one_or_none()
+        return None if row is None else OpenTransaction(*row)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        age = timedelta(seconds=older_than_seconds)
-        pruned = await self._connection.execute(PRUNE, {"age": age, "limit": limit})
-        return int(pruned.scalar_one())
+        values = {
+            "settled": await self.position(),
+            "age": timedelta(seconds=older_than_seconds),
+            "limit": limit,
+        }
+        return int((await self._connection.execute(PRUNE, values)).scalar_one())
 
 
 def _advance(versions: Mapping[str, int], nonces: Mapping[str, int]) -> dict[str, Any]:

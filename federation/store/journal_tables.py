@@ -24,8 +24,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from federation.store.tables import NAME, TIME, created_at, metadata
 
 # What was committed about promises, reports, clusters and bindings. Transactions end in another
-# order than their ids say: readers stop before the oldest that still runs. The id is kept as a
-# number, which drivers know: it would take centuries to outgrow it.
+# order than the numbers of their entries: readers stop at the least floor of an open transaction.
 journal = Table(
     "journal",
     metadata,
@@ -33,12 +32,11 @@ journal = Table(
         "id", BigInteger, Identity(always=True), primary_key=True, comment="Number of the entry."
     ),
     Column(
-        "xid",
+        "floor",
         BigInteger,
         nullable=False,
-        server_default=text("pg_current_xact_id()::text::bigint"),
-        comment="Id of the transaction; entries of the oldest one that still runs, and later "
-        "ones, are not read yet.",
+        comment="Newest id as the transaction locked its floor, below all of its entries; entries "
+        "above the least floor of an open transaction are not read yet.",
     ),
     Column("kind", Text, nullable=False, comment="binding, report or cluster."),
     Column(
@@ -52,9 +50,9 @@ journal = Table(
         server_default=text("0"),
         comment="Random number of the change, which cluster_capacity.history sums up.",
     ),
-    Index(None, "xid", "id"),
-    comment="Changes that were committed, for all control planes to read in the order of "
-    "(xid, id); pruned after an hour or so.",
+    CheckConstraint("floor < id", name="floor_below_id"),
+    comment="Changes that were committed, for all control planes to read in the order of id; "
+    "pruned after an hour or so.",
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 10000},
 )
 
@@ -98,7 +96,6 @@ journal_horizon = Table(
         server_default=text("true"),
         comment="Always true: there is one row.",
     ),
-    Column("xid", BigInteger, nullable=False, comment="journal.xid of the entry."),
     Column("id", BigInteger, nullable=False, comment="journal.id of the entry."),
     CheckConstraint("is_only", name="only_one"),
     comment="One row: the newest entry of the journal that was pruned. No row before the first.",

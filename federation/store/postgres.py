@@ -40,8 +40,8 @@ from federation.store.waiting import WaitingStatements
 
 # A page that cannot be compressed: it needs room in a file.
 TAKE_ROOM = text("""
-    INSERT /* fedsched:store.take_room */ INTO journal (kind, body)
-    SELECT '', string_agg(uuid_send(gen_random_uuid()), '') FROM generate_series(1, 4096)
+    INSERT /* fedsched:store.take_room */ INTO journal (floor, kind, body)
+    SELECT 0, '', string_agg(uuid_send(gen_random_uuid()), '') FROM generate_series(1, 4096)
 """)
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class PostgresTransaction:
 
     @cached_property
     def decisions(self) -> DecisionStatements:
-        return DecisionStatements(self._connection, self.bodies)
+        return DecisionStatements(self._connection, self.bodies, self.journal)
 
     @cached_property
     def previews(self) -> PreviewStatements:

@@ -19,6 +19,7 @@ from federation.model.cluster import CapacityReport
 from federation.model.shapes import Shape
 from federation.services.journal import ReportAdvanced
 from federation.services.member_ports import NamedReport, ReportVerdict, StoredReport
+from federation.store.floors import JOURNAL
 from federation.store.journal import JournalStatements
 from federation.store.statements import named
 from federation.store.tables import cluster, cluster_capacity, cluster_report, unix_seconds
@@ -35,7 +36,7 @@ _BODIES: Final = msgspec.json.Decoder(_Body)
 
 # Rows are taken in the order of their ids, so that two writers never wait for each other. Whether
 # a report was newer is told by RETURNING: the count of changed rows is not to be relied on.
-ADVANCE = text("""
+_ADVANCE: Final = """
     WITH /* fedsched:reports.advance */ input AS (
         SELECT given.*, cluster.id AS cluster_id
         FROM unnest(:names, :uids, :epochs, :sequences, :bodies, :nonces)
@@ -58,9 +59,11 @@ ADVANCE = text("""
         ON CONFLICT (cluster_id) DO UPDATE SET body = excluded.body
     )
     SELECT input.name, input.epoch, input.sequence, input.nonce,
-        input.cluster_id IS NOT NULL AS known, moved.version, moved.received_at
+        input.cluster_id IS NOT NULL AS known, moved.version, moved.received_at,
+        ({take_floor}) AS floor
     FROM input LEFT JOIN moved USING (cluster_id)
-""").bindparams(
+"""
+ADVANCE = text(_ADVANCE.format(take_floor=JOURNAL.take)).bindparams(
     bindparam("names", type_=ARRAY(Text)),
     bindparam("uids", type_=ARRAY(Text)),
     bindparam("epochs", type_=ARRAY(BigInteger)),
@@ -90,6 +93,7 @@ class ReportStatements:
             },
         )
         judged = rows.all()
+        self._journal.floor = max((row.floor for row in judged), default=None)
         await self._journal.append(
             [
                 ReportAdvanced(

@@ -103,7 +103,8 @@ LOCKING: Final[Mapping[Lock, frozenset[str]]] = {
 RESHAPING: Final = frozenset(
     {"partitions.attach", "partitions.drop", "partitions.lock", "partitions.make"}
 )
-# The statements that take no lock of a row: they read, or add rows under new ids.
+# The statements that take no lock of a row: they read, or add rows under new ids. Floors are locks
+# that wait for nobody, wherever a transaction takes its own.
 FREE: Final = _names("""
     audit.chain audit.head audit.oldest audit.page audit.seal
     bindings.earmarked bindings.find bindings.first_waiting bindings.holding bindings.in_cluster
@@ -120,7 +121,8 @@ FREE: Final = _names("""
     failover.evicted failover.evictions failover.get failover.in_clusters failover.replicas
     gangs.page
     history.get history.holds history.is_there history.newest history.server
-    journal.oldest journal.position journal.read journal.read_ahead
+    journal.bounds journal.holder journal.oldest journal.read journal.read_ahead
+    journal.take_floor
     kept_reports.add kept_reports.now kept_reports.pictures kept_reports.rounds kept_reports.size
     migrations.holders migrations.keep migrations.lock migrations.set
     partitions.days_left partitions.missing partitions.oldest partitions.patience
@@ -140,7 +142,6 @@ FREE: Final = _names("""
     signal.announce
     store.take_room
     tokens.add tokens.count tokens.find tokens.is_there tokens.page tokens.unrevoked
-    transactions.holder transactions.oldest
     waiting.page waiting.page_of_part waiting.position waiting.tallies
 """)
 NAMES: Final = frozenset().union(*LOCKING.values(), RESHAPING, FREE)

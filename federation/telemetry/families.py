@@ -306,8 +306,8 @@ class Families:
         )
         self._gauge(
             "fedsched_journal_held_seconds",
-            "For how long a transaction elsewhere on the database server has held back what others "
-            "change; 0: none does.",
+            "For how long an open transaction that may append to the journal has held back what "
+            "others change; 0: none does.",
             measured.following.held_seconds,
         )
         self._histogram(

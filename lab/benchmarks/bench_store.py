@@ -24,9 +24,9 @@ from federation.model.workload import ReplicaRequirements
 from federation.services.agent_values import AgentFacts
 from federation.services.decision_ports import NewDecision
 from federation.services.journal import (
+    START,
     BindingChanged,
     ClusterShares,
-    Position,
     StoredReservations,
 )
 from federation.services.packed_traces import packed_preview, packed_traces, unpacked_trace
@@ -170,7 +170,7 @@ async def batch(tx: PostgresTransaction, given: list[Binding], watch: Stopwatch)
 
 async def measure(store: PostgresStore, targets: int, decisions: int) -> None:
     watch = Stopwatch()
-    position = Position()
+    position = START
     for number in range(ROUNDS):
         # Every batch of new bindings is decided once more.
         given = [

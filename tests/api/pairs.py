@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -213,3 +215,17 @@ async def until_connected(plane: Plane, *, is_connected: bool = True) -> None:
         lambda: once_joined(lambda: agent_at(plane)),
         lambda agent: agent is not None and agent.connected is is_connected,
     )
+
+
+async def readiness(plane: Plane) -> tuple[int, str]:
+    """The page of the readiness probe."""
+
+    def ask() -> tuple[int, str]:
+        url = f"http://{plane.plane.web_endpoint}/readyz"
+        try:
+            with urllib.request.urlopen(url) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    return await asyncio.to_thread(ask)

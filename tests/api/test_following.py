@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
-import asyncpg
 import grpc
 import msgspec
 import pytest
 
 from federation.model.cluster import CapacityReport
-from federation.services.fleet import held_back, journal_reader
+from federation.services.fleet import journal_reader
 from federation.v1.agents_pb2 import Echo, EchoShape
 from federation.v1.resource_pb2 import ReplicaRequirements
 from federation.v1.scheduling_pb2 import WatchBindingsRequest
 from lab.control_planes import Plane, refused, report
-from lab.databases import Databases, connect
 from lab.fake_agents import FakeAgent
 from lab.patience import until
 from tests.api.calls import binding, in_namespace, scheduled, to_the_end
@@ -31,6 +27,7 @@ from tests.api.pairs import (
     cluster_at,
     heard,
     pair,
+    readiness,
     shares_often,
     started_pair,
     stream_at,
@@ -77,20 +74,6 @@ async def assert_equal(*planes: Plane) -> None:
 async def fits(plane: Plane, cpu: str = "1") -> list[int]:
     shapes = [ReplicaRequirements(resource_request={"cpu": cpu})]
     return list((await plane.ask("EstimateReplicas", shapes=shapes)).replicas)
-
-
-async def readiness(plane: Plane) -> tuple[int, str]:
-    """The page of the readiness probe."""
-
-    def ask() -> tuple[int, str]:
-        url = f"http://{plane.plane.web_endpoint}/readyz"
-        try:
-            with urllib.request.urlopen(url) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    return await asyncio.to_thread(ask)
 
 
 async def act(pair: Pair, chance: random.Random, agents: dict[str, FakeAgent]) -> None:
@@ -394,51 +377,6 @@ async def test_who_cannot_read_a_report_is_not_ready_until_one_comes_that_it_can
         await heard(stream, "ack")
         await until(lambda: readiness(pair.b), lambda page: page[0] == 200)
         await assert_equal(*pair.planes)
-
-
-@pytest.mark.parametrize("is_long", [True, False])
-async def test_a_transaction_elsewhere_holds_the_journal_back_and_is_named_where_it_lasts(
-    pair: Pair, databases: Databases, monkeypatch: pytest.MonkeyPatch, *, is_long: bool
-) -> None:
-    monkeypatch.setattr(held_back, "LOOK_SECONDS", 0.0)
-    if is_long:
-        monkeypatch.setattr(held_back, "HELD_SECONDS", 0.0)
-    await pair.a.enrolled("member1")
-    await until_ready(pair.b, "Unknown", "AgentSilent")
-    async with stranger(databases) as connection:
-        await pair.a.ask("CordonCluster", name="member1", cordoned=True)
-        for plane in pair.planes:
-            await plane.follow()
-        assert not (await cluster_at(pair.b)).status.cordoned
-        pid = connection.get_server_pid()
-        named = f"server process {pid}"
-
-        async def page() -> tuple[int, str]:
-            await pair.b.follow()
-            return await readiness(pair.b)
-
-        # A transaction of a control plane that began earlier may be the oldest for a moment.
-        status, why = await until(page, lambda page: not is_long or named in page[1])
-        is_named = named in why
-        assert (status, is_named) == ((503, True) if is_long else (200, False)), why
-        assert not is_long or ("'wiki'" in why and f"pg_terminate_backend({pid})" in why)
-    await until(lambda: cluster_at(pair.b), lambda cluster: cluster.status.cordoned)
-    await until(lambda: readiness(pair.b), lambda page: page[0] == 200)
-
-
-@asynccontextmanager
-async def stranger(databases: Databases) -> AsyncIterator[asyncpg.Connection]:
-    """A transaction in another database of the server."""
-    url = databases.create("elsewhere")
-    connection: asyncpg.Connection = await connect(url)
-    try:
-        await connection.execute(
-            "SET application_name = 'wiki'; BEGIN; SELECT pg_current_xact_id()"
-        )
-        yield connection
-    finally:
-        await connection.close()
-        databases.drop(url)
 
 
 async def test_what_finds_no_room_any_more_is_shown(pair: Pair) -> None:

@@ -164,7 +164,7 @@ async def test_nothing_is_missed_in_any_order(world: World, seed: int) -> None:
 
         name = f"held{len(held)}"
         await change(world, name)
-        world.store.before("journal.append", wait)
+        world.store.after("journal.append", wait)
         call = world.plane.ask("SuspendBinding", namespace=world.namespace, name=name)
         held.append((goes_on, asyncio.create_task(call)))
         await writes.wait()
@@ -287,13 +287,17 @@ async def test_what_changes_while_it_is_read_is_told_the_next_time(world: World)
         ("x", ("INVALID_ARGUMENT", "resourceVersion")),
         ("1", ("INVALID_ARGUMENT", "resourceVersion")),
         ("-1.0", ("INVALID_ARGUMENT", "resourceVersion")),
+        ("1-", ("INVALID_ARGUMENT", "resourceVersion")),
+        ("01-00000000", ("INVALID_ARGUMENT", "resourceVersion")),
+        ("1-00000000-0", ("INVALID_ARGUMENT", "resourceVersion")),
         ("01.2", ("INVALID_ARGUMENT", "resourceVersion")),
         ("1.2.3", ("INVALID_ARGUMENT", "resourceVersion")),
         ("1.2\n", ("INVALID_ARGUMENT", "resourceVersion")),
         ("٣.٤", ("INVALID_ARGUMENT", "resourceVersion")),
         ("9" * 30, ("INVALID_ARGUMENT", "resourceVersion")),
-        # Given out before the database was put back: of the future, or of another history.
-        ("999999999999.0", ("ABORTED", "RELIST")),
+        # Given out before the database was put back, or by an earlier release.
+        ("1-00000000", ("ABORTED", "RELIST")),
+        ("1.0", ("ABORTED", "RELIST")),
         ("1.0.00000000", ("ABORTED", "RELIST")),
     ],
 )
@@ -301,6 +305,15 @@ async def test_a_version_that_cannot_be_resumed_from_is_refused(
     world: World, version: str, ending: tuple[str, str]
 ) -> None:
     assert await Watch(world, version).end() == ending
+
+
+async def test_a_version_of_later_than_anything_is_listing_again(world: World) -> None:
+    await change(world, "a")
+    watch = Watch(world)
+    await watch.until_it_knows(await listed(world))
+    watch.cut()
+    _, history = watch.version.split("-")
+    assert await Watch(world, f"999999999999-{history}").end() == ("ABORTED", "RELIST")
 
 
 async def test_a_version_of_before_what_was_pruned_is_listing_again(

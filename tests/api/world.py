@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from copy import copy
 from typing import Any, TypeVar
 
+from federation.store.floors import JOURNAL
 from federation.v1.resource_pb2 import (
     ClusterAffinity,
     ObjectReference,
@@ -25,7 +26,7 @@ from federation.v1.resource_pb2 import (
 from federation.v1.scheduling_pb2 import ScheduleBatchItem, ScheduleRequest
 from lab.commanded_stores import CommandedStore
 from lab.control_planes import RunningControlPlane
-from lab.databases import connect
+from lab.databases import connected
 from lab.fake_agents import FakeAgent
 from lab.held_clocks import HeldClock
 from lab.patience import until
@@ -34,6 +35,9 @@ from tests.api.calls import binding, code_of, decided, shares
 __all__ = ["World", "code_of", "shares"]
 
 Answer = TypeVar("Answer")
+
+# Begins a transaction that may append to the journal at any time.
+HOLD_JOURNAL = f"BEGIN; {JOURNAL.take}"
 
 # The cluster that nothing but ``settle`` uses.
 SETTLER = "settler"
@@ -179,16 +183,10 @@ class World:
 
     @asynccontextmanager
     async def unread_journal(self) -> AsyncIterator[None]:
-        """Let no control plane read what others write meanwhile.
-
-        The journal is read as far as no transaction is open that began before.
-        """
-        stranger = await connect(self.plane.database_url)
-        try:
-            await stranger.execute("BEGIN; SELECT pg_current_xact_id()")
+        """Let no control plane read what others write: a writer of the journal stays open."""
+        async with connected(self.plane.database_url) as writer:
+            await writer.execute(HOLD_JOURNAL)
             yield
-        finally:
-            await stranger.close()
 
     async def settle(self) -> None:
         """Return when the queue has looked at all that happened before.

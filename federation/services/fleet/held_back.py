@@ -1,6 +1,6 @@
-"""Detection of a long transaction on the database server that keeps the journal from being read.
+"""Detection of a long transaction that keeps the journal from being read.
 
-The journal is read up to the oldest running transaction, because that one may still commit entries.
+The journal is read up to the least floor of its writers, because they may still commit entries.
 Must not read the journal. Belongs to the event loop of its reader.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from federation.model.printable import printable
+from federation.services.journal import Position
 from federation.services.journal_ports import OpenTransaction
 from federation.services.ports import Transaction
 
@@ -37,24 +38,24 @@ class HeldBack(NamedTuple):
         held = f"for {time.monotonic() - self.since:.0f} s"
         if self.holder is None:
             return (
-                f"A transaction on the database server that is not shown has held back {held} what "
-                "others change: look at pg_stat_activity and pg_prepared_xacts, and end it."
+                f"A transaction that is not shown has held back {held} what others change: look at "
+                "pg_locks and pg_stat_activity, and end it."
             )
         return (
-            f"A transaction elsewhere on the database server has held back {held} what others "
+            f"A transaction that may append to the journal has held back {held} what others "
             f"change: {self.holder.text}. Until it ends, nothing of that is seen here, and no "
             f"cluster counts as lost. {self.holder.remedy}"
         )
 
 
 class JournalHold:
-    """A check whether one transaction stays the oldest of the server for ``HELD_SECONDS``."""
+    """A check whether one floor keeps entries from being read for ``HELD_SECONDS``."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._looked_at = float("-inf")
-        self._oldest: int | None = None
-        self._oldest_since = 0.0
+        self._floor: Position | None = None
+        self._floor_since = 0.0
         self.held: HeldBack | None = None
 
     @property
@@ -63,19 +64,20 @@ class JournalHold:
         return self._now() - self.held.since if self.held else 0.0
 
     async def look(self, read: Transaction) -> None:
-        """Query the oldest transaction, at most once a second. Raises Unavailable."""
+        """Query the least floor, at most once a second. Raises Unavailable."""
         now = self._now()
         if now - self._looked_at < LOOK_SECONDS:
             return
-        oldest = await read.journal.oldest_running()
+        bounds = await read.journal.bounds()
+        floor = bounds.settled if bounds.settled < bounds.newest else None
         self._looked_at = now
-        if oldest != self._oldest:
-            self._oldest, self._oldest_since = oldest, now
-        if oldest is None or now - self._oldest_since < HELD_SECONDS:
+        if floor != self._floor:
+            self._floor, self._floor_since = floor, now
+        if floor is None or now - self._floor_since < HELD_SECONDS:
             self._end()
             return
-        if self.held is None or self.held.since != self._oldest_since:
-            self.held = HeldBack(self._oldest_since, await read.journal.holder_of(oldest))
+        if self.held is None or self.held.since != self._floor_since:
+            self.held = HeldBack(self._floor_since, await read.journal.holder_of(floor))
             self._log(self.held)
 
     def _end(self) -> None:
@@ -96,7 +98,7 @@ class JournalHold:
             if holder.seconds is not None:
                 fields["open_seconds"] = round(holder.seconds)
         logger.warning(
-            "a transaction elsewhere on the database server holds back what others change: "
+            "a transaction that may append to the journal holds back what others change: "
             "not ready, and no cluster counts as lost",
             extra={"fields": fields},
         )

@@ -79,7 +79,7 @@ class Continuity:
         elif history.is_moved:
             self.broke("it is another database than before, or another server leads")
         elif self._bookmark and not await read.histories.holds(self._bookmark):
-            self.broke(f"entry {self._bookmark.position.id} of the journal is gone")
+            self.broke(f"entry {self._bookmark.position} of the journal is gone")
         if self.why_broken:
             raise Unavailable(WENT_BACK)
         if not self._ids:

@@ -89,7 +89,7 @@ class DepartedClusters:
         self._positions: dict[str, Position] = {}
 
     def note(self, name: str, position: Position) -> None:
-        """Remember that every entry before ``position`` about this name is of a cluster that left.
+        """Remember that every entry up to ``position`` about this name is of a cluster that left.
 
         Forget the name that was noted first where there are too many.
         """
@@ -101,4 +101,4 @@ class DepartedClusters:
     def left_after(self, name: str, position: Position) -> bool:
         """Return whether a cluster that an entry at this position names has left since."""
         departure = self._positions.get(name)
-        return departure is not None and position < departure
+        return departure is not None and position <= departure

@@ -269,8 +269,8 @@ class Following:
             self._read_at = asyncio.get_running_loop().time()
             if not entries:
                 return False
-            await self._own.arrived(entry.position.id for entry in entries)
-            new = [entry.change for entry in entries if entry.position.id not in self._own.changes]
+            await self._own.arrived(entry.position for entry in entries)
+            new = [entry.change for entry in entries if entry.position not in self._own.changes]
             of_clusters = [change for change in new if isinstance(change, ClusterChanged)]
             await self._read_clusters(read, of_clusters)
             await self._take(read, new)
@@ -281,7 +281,7 @@ class Following:
         for change in new:
             if not change.makes_versions:
                 self._fleet.apply(change)
-        self._own.forget(entry.position.id for entry in entries)
+        self._own.forget(entry.position for entry in entries)
         self._fleet.position = entries[-1].position
         for entry in entries:
             tell([observer.changed for observer in self._observers], entry.change)

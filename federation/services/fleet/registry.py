@@ -32,11 +32,11 @@ from federation.services.fleet.ledgers import (
 )
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot, check_named, shown_of
 from federation.services.journal import (
+    START,
     BindingChanged,
     Change,
     ClusterChanged,
     LedgerVersion,
-    Position,
     ReportAdvanced,
     StoredReservations,
 )
@@ -61,7 +61,7 @@ class FleetOwner:
 
     def __init__(self, store: Store, *, modeling_enabled: bool = True) -> None:
         self.known_estimates = KnownEstimates()
-        self.position = Position()
+        self.position = START
         self._store = store
         self._modeling_enabled = modeling_enabled
         self._states: dict[str, ClusterState] = {}
@@ -114,7 +114,8 @@ class FleetOwner:
             rows,
             {member.cluster.name: member.report for member in stored if member.report is not None},
         )
-        self.position = position
+        # Floors of open transactions may lie before entries that were read already.
+        self.position = position if anew else max(position, self.position)
 
     def observe_models(self, observer: ModelObserver) -> None:
         """Call ``observer`` with the name of every cluster whose model in force changes."""

@@ -25,9 +25,13 @@ MIN_PART_ENTRIES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Resume:
-    """A watcher that waits for changes after ``since``; ``note`` takes them, or raises."""
+    """A watcher that waits for changes after ``since``; ``note`` takes them, or raises.
+
+    It gets all after ``read`` elsewhere, too, so that this pass reads at least as far.
+    """
 
     since: Position
+    read: Position
     note: Callable[[Change], None]
     done: asyncio.Future[None]
 
@@ -47,14 +51,16 @@ class Resumes:
         self._waiting: list[_Resume] = []
         self._passing: asyncio.Task[None] | None = None
 
-    async def resume(self, since: Position, note: Callable[[Change], None]) -> None:
+    async def resume(self, since: Position, read: Position, note: Callable[[Change], None]) -> None:
         """Return once ``note`` has taken all changes after ``since`` that can be read by now.
+
+        The journal was read up to ``read`` before.
 
         Raises Conflict with reason RELIST for a place that is too old, or later than anything, and
         what ``note`` raises as Conflict.
         """
         done = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Resume(since=since, note=note, done=done))
+        self._waiting.append(_Resume(since=since, read=read, note=note, done=done))
         if self._passing is None:
             self._passing = asyncio.create_task(self._pass())
         await done
@@ -81,15 +87,19 @@ class Resumes:
 
     async def _read(self, resumes: Sequence[_Resume]) -> None:
         async with self._store.reading() as read:
-            newest = await read.journal.position()
+            bounds = await read.journal.bounds()
         # Such a place was given out before the database was restored.
-        late = [resume for resume in resumes if resume.since > newest]
+        late = [resume for resume in resumes if resume.since > bounds.newest]
         _fail(late, relist("the resource version is later than anything that happened"))
-        last = min((resume.since for resume in _open(resumes)), default=newest)
+        last = min((resume.since for resume in _open(resumes)), default=bounds.newest)
         while open_resumes := _open(resumes):
             size = max(MIN_PART_ENTRIES, MAX_PART_NOTES // len(open_resumes))
             async with self._store.reading() as read:
-                entries = await read.journal.read(last, min(size, MAX_PART_ENTRIES))
+                entries = await read.journal.read(
+                    last,
+                    min(size, MAX_PART_ENTRIES),
+                    settled=max(resume.read for resume in resumes),
+                )
                 # Second, because entries that were pruned before the read are missing in it.
                 oldest = await read.journal.oldest()
             behind = [resume for resume in open_resumes if max(resume.since, last) < oldest]

@@ -17,7 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from federation.model.errors import InvalidRequest, LimitExceeded, Unavailable
 from federation.runtime.futures import fail
 from federation.services.fleet.journal_reader import JournalObserver
-from federation.services.journal import Change, Position
+from federation.services.journal import START, Change, Position
 from federation.services.pace import check_share
 from federation.services.ports import Store, Transaction
 from federation.services.watching.listings import ListedObjects, Listings
@@ -25,11 +25,12 @@ from federation.services.watching.resumes import Resumes, relist
 
 JOURNAL_ENTRIES: Final = 1000
 
-# Two whole numbers, written in one way only, so that versions can be compared as text. Then the
+# A whole number, written in one way only, so that versions can be compared as text. Then the
 # beginning of the history's id: a restored database has other changes at the same places.
-_VERSION: Final = re.compile(
-    r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})(?:\.([0-9a-f]{8}))?", re.ASCII
-)
+_NUMBER: Final = "(0|[1-9][0-9]{0,18})"
+_VERSION: Final = re.compile(f"{_NUMBER}-([0-9a-f]{{8}})", re.ASCII)
+# A version of a release that ordered the journal by transactions.
+_OLD_VERSION: Final = re.compile(rf"{_NUMBER}\.{_NUMBER}(?:\.[0-9a-f]{{8}})?", re.ASCII)
 _HISTORY_CHARACTERS: Final = 8
 
 K = TypeVar("K")
@@ -120,7 +121,7 @@ class Watches(Generic[K, E]):
         self._wake = asyncio.Event()
         self._teller: asyncio.Task[None] | None = None
         self._closed = False
-        self._settled = Position()
+        self._settled = START
         self._resumes = Resumes(store)
         feed.observe(self)
 
@@ -178,7 +179,7 @@ class Watches(Generic[K, E]):
 
     def _since(self, resource_version: str) -> Position:
         position, history = _read(resource_version)
-        if history and not self._feed.history.startswith(history):
+        if not self._feed.history.startswith(history):
             raise relist("the resource version is of a database that was put back since")
         return position
 
@@ -224,8 +225,7 @@ class Watches(Generic[K, E]):
     async def _present(self, watcher: _Watcher[K, E]) -> AsyncGenerator[WatchUpdate[E]]:
         """Yield all objects without a version to resume from, then a bookmark with one."""
         async with self._store.reading() as read:
-            since = await read.journal.position()
-            await self._mark_unread(read)
+            since = await self._mark_unread(read)
         async with aclosing(self._listings.pages(watcher.scope)) as pages:
             async for events in pages:
                 watcher.check()
@@ -234,8 +234,11 @@ class Watches(Generic[K, E]):
         watcher.version = since
         yield WatchUpdate(resource_version=self.resource_version(since))
 
-    async def _mark_unread(self, read: Transaction) -> None:
-        """Note changes that this process has not read yet in listings that have begun."""
+    async def _mark_unread(self, read: Transaction) -> Position:
+        """Note changes that this process has not read yet in listings that have begun.
+
+        Return the place up to which it has noted or read all.
+        """
         last = self._feed.position
         while entries := await read.journal.read(last, JOURNAL_ENTRIES):
             last = entries[-1].position
@@ -243,6 +246,7 @@ class Watches(Generic[K, E]):
                 key = self._subject.key_of(entry.change)
                 if key is not None:
                     self._listings.changed(key)
+        return last
 
     async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
         """Note changes that can be read by now; later ones come as this process reads them."""
@@ -253,7 +257,7 @@ class Watches(Generic[K, E]):
                 self._note(watcher, key, change)
             watcher.check()
 
-        await self._resumes.resume(since, note)
+        await self._resumes.resume(since, self._feed.position, note)
         watcher.version = since
 
     def _note(self, watcher: _Watcher[K, E], key: K, change: Change) -> None:
@@ -328,7 +332,7 @@ class _Watcher(Generic[K, E]):
     def __init__(self, scope: str, actor: str, pace: WatchPace) -> None:
         self.scope = scope
         self.actor = actor
-        self.version = Position()
+        self.version = START
         self.waiter: asyncio.Future[WatchUpdate[E]] | None = None
         self.waiting_since = 0.0
         self.pending_at_take = False
@@ -386,18 +390,19 @@ class _Watcher(Generic[K, E]):
 
 def version_of(position: Position, history: str) -> str:
     """Return a place in the journal of a history as an opaque text."""
-    beginning = f".{history[:_HISTORY_CHARACTERS]}" if history else ""
-    return f"{position.xid}.{position.id}{beginning}"
+    return f"{position}-{history[:_HISTORY_CHARACTERS]}"
 
 
-def position_of(resource_version: str) -> Position:
-    """Parse a resource version. Raises InvalidRequest."""
-    return _read(resource_version)[0]
+def is_version(text: str) -> bool:
+    """Tell whether this or an earlier release can have given out such a resource version."""
+    return any(pattern.fullmatch(text) for pattern in (_VERSION, _OLD_VERSION))
 
 
 def _read(resource_version: str) -> tuple[Position, str]:
-    """Return the place, and the beginning of the history's id, which old versions lack."""
+    """Return the place, and the beginning of the history's id. Raises as ``Watches.watch`` does."""
+    if _OLD_VERSION.fullmatch(resource_version):
+        raise relist("the resource version was given out by an earlier release")
     match = _VERSION.fullmatch(resource_version)
     if match is None:
         raise InvalidRequest.of("resourceVersion", "is not one that was given out")
-    return Position(int(match[1]), int(match[2])), match[3] or ""
+    return Position(int(match[1])), match[2]

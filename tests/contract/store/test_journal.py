@@ -14,6 +14,7 @@ from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.services.agent_values import AgentFacts
 from federation.services.journal import (
+    START,
     BindingChanged,
     Change,
     ClusterChanged,
@@ -92,7 +93,7 @@ async def test_every_kind_of_change_comes_back_in_order_as_it_was_put(
 ) -> None:
     await append(store, *EVERY_KIND)
     await append(store, named("later"))
-    entries = await read(store, Position())
+    entries = await read(store, START)
     assert [each.change for each in entries] == [*EVERY_KIND, named("later")]
     assert [each.position for each in entries] == sorted({each.position for each in entries})
 
@@ -101,7 +102,7 @@ async def test_reading_goes_on_from_where_it_ended(store: PostgresStore) -> None
     for name in "abcde":
         await append(store, named(name), named(name * 2))
     seen: list[str] = []
-    position = Position()
+    position = START
     while entries := await read(store, position, 3):
         assert len(entries) <= 3
         position = entries[-1].position
@@ -115,7 +116,7 @@ async def test_whoever_commits_late_is_not_skipped(
 ) -> None:
     """Ids are given when rows are written; rows are seen when their transaction ends."""
     seen: list[str] = []
-    position = Position()
+    position = START
 
     async def catch_up() -> None:
         nonlocal position
@@ -145,9 +146,9 @@ async def test_what_was_rolled_back_holds_nobody_up(store: PostgresStore) -> Non
     tx = await writer.enter_async_context(store.transaction())
     await tx.journal.append([named("never")])
     await append(store, named("a"))
-    assert await read(store, Position()) == []
+    assert await read(store, START) == []
     await writer.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
-    assert names_of(await read(store, Position())) == ["a"]
+    assert names_of(await read(store, START)) == ["a"]
 
 
 async def test_entries_are_read_by_the_ids_that_appending_answers(store: PostgresStore) -> None:
@@ -156,9 +157,9 @@ async def test_entries_are_read_by_the_ids_that_appending_answers(store: Postgre
         ids = await tx.journal.append([named(each) for each in names])
     known = {ids[7]: named("known")}
     async with store.reading() as tx:
-        entries = await tx.journal.read(Position(), 100, known)
-        ahead = await tx.journal.read_ahead(Position(), 100, known)
-    assert [entry.position.id for entry in entries] == list(ids)
+        entries = await tx.journal.read(START, 100, known)
+        ahead = await tx.journal.read_ahead(START, 100, known)
+    assert [entry.position for entry in entries] == list(ids)
     assert names_of(entries) == [*names[:7], "known", *names[8:]]
     assert ahead == [entry.change for entry in entries]
 
@@ -167,7 +168,7 @@ async def test_reading_ahead_sees_all_that_is_committed_and_nothing_of_its_own(
     store: PostgresStore,
 ) -> None:
     await append(store, named("known"))
-    position = (await read(store, Position()))[-1].position
+    position = (await read(store, START))[-1].position
     async with store.transaction() as slow:
         await slow.journal.append([named("slow")])
         await append(store, named("quick"))
@@ -182,7 +183,7 @@ async def test_under_the_lock_of_a_cluster_its_last_change_is_read_ahead(
     store: PostgresStore, engine: AsyncEngine
 ) -> None:
     await add_clusters(store, "a", "b")
-    position = Position()
+    position = START
     change = ReportAdvanced(cluster="a", version=2, epoch=1, sequence=1, nonce=12 ^ 10)
 
     async def follow() -> tuple[LedgerVersion, Sequence[Change]]:
@@ -243,8 +244,8 @@ async def test_the_oldest_are_forgotten_first_and_it_is_known_how_many(
 ) -> None:
     for name in "abcd":
         await append(store, named(name))
-    positions = [entry.position for entry in await read(store, Position())]
-    assert await oldest(store) == Position()
+    positions = [entry.position for entry in await read(store, START)]
+    assert await oldest(store) == START
     async with store.transaction() as tx:
         assert await tx.journal.prune(3600, 100) == 0
     assert await forget(store, 1) == 1

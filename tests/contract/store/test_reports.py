@@ -21,7 +21,7 @@ from federation.model.cluster import (
 from federation.model.errors import InvalidRequest
 from federation.model.shapes import Echo
 from federation.services.agent_values import AgentFacts
-from federation.services.journal import Position, ReportAdvanced
+from federation.services.journal import START, ReportAdvanced
 from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.store.postgres import PostgresStore
 from tests.stores import until_waiting
@@ -134,7 +134,7 @@ async def test_reports_that_moved_are_in_the_journal_at_their_versions(
     await add_clusters(store, "old", "new", "moved")
     await advance(store, old=report(1, 5), moved=report(1, 1))
     async with store.reading() as read:
-        position = (await read.journal.read(Position(), 9))[-1].position
+        position = (await read.journal.read(START, 9))[-1].position
     verdicts = await advance(
         store, old=report(1, 4), new=report(7, 1), moved=report(2, 2), nobody=report(1, 1)
     )

@@ -29,7 +29,7 @@ BOUNDED = {
 BY_DAY = {"decision", "report_picture", "report_round"}
 # How a row of so many days ago is made, in each table that grows with what happens.
 GROWING: Mapping[str, str] = {
-    "journal": "(kind, body, created_at) VALUES ('x', '', :at)",
+    "journal": "(floor, kind, body, created_at) VALUES (0, 'x', '', :at)",
     "request": "(caller, key, body_hash, answer, created_at)"
     " VALUES ('c', :name, sha256(''), '', :at)",
     "decision_input": "(name, body, used_at) VALUES (sha256(convert_to(:name, 'UTF8')), '', :at)",

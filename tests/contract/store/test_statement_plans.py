@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -153,3 +154,14 @@ def whole_scans(catalog: Catalog, planned: Planned) -> Iterator[str]:
         is_chosen = "Index Cond" in node or "Recheck Cond" in node
         if not is_limited and not is_chosen and node.get("Index Name") not in catalog.partial:
             yield f"{node['Node Type']} of {table}"
+
+
+def test_the_last_number_is_read_before_the_floors(catalog: Catalog) -> None:
+    """Otherwise a writer whose floor was not there yet could be skipped."""
+    for planned in catalog.planned:
+        if planned.name.endswith(".bounds"):
+            joins = [node for node, _ in planned.nodes() if node["Node Type"] == "Nested Loop"]
+            outer, inner = joins[0]["Plans"][-2:]
+            assert outer.get("CTE Name") == "last"
+            assert "last.number" in json.dumps(inner)
+            assert "pg_lock_status" in json.dumps(inner)

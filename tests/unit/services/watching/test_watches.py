@@ -11,7 +11,7 @@ from federation.model.errors import Unavailable
 from federation.services.journal import Position
 from federation.services.watching.watches import Watches
 
-FIRST, SECOND = Position(1, 1), Position(2, 2)
+FIRST, SECOND = Position(1), Position(2)
 
 
 async def test_while_memory_is_behind_the_journal_nothing_is_resumed_from_later() -> None:
