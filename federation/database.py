@@ -23,11 +23,17 @@ from federation.runtime.files import make_private_directory
 from federation.runtime.settings import LoadedSettings, Settings
 from federation.services.troubles import Trouble
 from federation.store.engine import IMPAIRED
-from federation.store.migrate import pending, upgrade
+from federation.store.migrate import is_pooled, pending, upgrade
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0
 WATCH_SECONDS = 0.5
+
+POOLED = (
+    "a pooler gives each transaction another server process: settings, prepared statements and "
+    "wake-ups of a session get lost"
+)
+UNPOOLED = "connect directly, or pool sessions (pgbouncer: pool_mode = session)"
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +88,15 @@ def bring_up_to_date(database: Database, loaded: LoadedSettings) -> list[str]:
     """Migrate a database that is ours to migrate; the revisions that were run.
 
     Waits for the database. Raises Unavailable when it cannot be reached within the time set, and
-    PreconditionFailed when its schema is behind and somebody else's to migrate.
+    PreconditionFailed when its schema is behind and somebody else's to migrate, or when a pooler of
+    transactions stands before it.
     """
     missing = pending_migrations(database, loaded)
+    if database.embedded is None and is_pooled(database.url):
+        raise PreconditionFailed(
+            f"between this program and {database.description} {POOLED}: {UNPOOLED}",
+            reason="TRANSACTION_POOLER",
+        )
     if not missing:
         return []
     if database.embedded is None and not loaded.settings.migrate:

@@ -19,7 +19,7 @@ from cryptography import x509
 from federation.authenticators.configured import key_source, review_source
 from federation.authenticators.keys import keys_of
 from federation.certificate_ends import certificate_files
-from federation.database import Database, pending_migrations
+from federation.database import POOLED, UNPOOLED, Database, pending_migrations
 from federation.embedded_postgres.location import database_folder
 from federation.model.errors import FederationError
 from federation.model.printable import printable
@@ -30,6 +30,7 @@ from federation.runtime.settings import LoadedSettings, Settings
 from federation.services.fleet.held_back import HELD_SECONDS
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, create_engine, translated
+from federation.store.migrate import is_pooled
 
 # Names its session in the server's lists.
 PART: Final = "doctor"
@@ -90,6 +91,8 @@ def voucher_findings(settings: Settings) -> Iterator[Finding]:
 async def examine_database(loaded: LoadedSettings, database: Database) -> Sequence[Finding]:
     try:
         missing = pending_migrations(database, loaded)
+        if is_pooled(database.url):
+            return [bad("connection", POOLED, UNPOOLED)]
     except FederationError as error:
         return [bad("database", error.message, "start it, or name another one")]
     if missing:
@@ -141,11 +144,6 @@ def server_findings(condition: DatabaseCondition) -> Iterator[Finding]:
 
 def _connection(condition: DatabaseCondition) -> Finding:
     """The way to the server."""
-    if condition.is_pooled:
-        says = "something between gives every transaction another server process: what is set for "
-        says += "a session gets lost, and so do wake-ups"
-        remedy = "connect directly, or pool sessions instead of transactions"
-        return bad("connection", says, remedy)
     if condition.lost_settings:
         says = "something between loses what sessions of control planes set, and the server's own "
         says += f"is in force: {some(condition.lost_settings)}"

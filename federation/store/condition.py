@@ -68,7 +68,6 @@ _DURABILITY = text("""
         current_setting('synchronous_standby_names') <> '',
         (SELECT count(*) FROM pg_stat_replication)
 """)
-_BACKEND = text("SELECT /* fedsched:server.backend */ pg_backend_pid()")
 _CLOCK = text("SELECT /* fedsched:server.clock */ extract(epoch FROM clock_timestamp())::float8")
 _FLEET = text("""
     SELECT /* fedsched:server.fleet */
@@ -93,11 +92,10 @@ class DatabaseCondition:
     ``sees_standbys``. ``connections`` are those that there may be, ``others_connections`` those of
     other programs at most: ``hidden_connections`` of them may be workers of the server, which do
     not count. ``trip_seconds`` is how long the quickest of some answers took;
-    ``clock_ahead_seconds`` is how far its clock is ahead of ours. ``is_pooled``: something between
-    gives each transaction another server process. ``journal_holder`` is the transaction that keeps
-    the journal from being read to its end. ``planes`` run now. ``agents`` are clusters, each
-    with its agent's version, and ``held`` those that wait to be accepted. ``failing_duties`` hold a
-    name, a time and a reason each.
+    ``clock_ahead_seconds`` is how far its clock is ahead of ours. ``journal_holder`` is the
+    transaction that keeps the journal from being read to its end. ``planes`` run now. ``agents``
+    are clusters, each with its agent's version, and ``held`` those that wait to be accepted.
+    ``failing_duties`` hold a name, a time and a reason each.
     """
 
     version: int
@@ -119,7 +117,6 @@ class DatabaseCondition:
     is_encrypted: bool
     address: str
     size: int
-    is_pooled: bool
     journal_holder: OpenTransaction | None
     trip_seconds: float
     clock_ahead_seconds: float
@@ -143,10 +140,6 @@ async def condition_of(engine: AsyncEngine, part: str = "") -> DatabaseCondition
         lost = (await connection.execute(_LOST_SETTINGS, parameters)).scalars().all()
         fleet = (await connection.execute(_FLEET)).mappings().one()
         await connection.commit()
-        backends = set()
-        for _ in range(3):
-            backends.add(await connection.scalar(_BACKEND))
-            await connection.commit()
         bounds = await JournalStatements(connection).bounds()
         await connection.commit()
         trip_seconds, ahead_seconds = min([await _clock(connection) for _ in range(5)])
@@ -159,7 +152,6 @@ async def condition_of(engine: AsyncEngine, part: str = "") -> DatabaseCondition
         **server,
         **fleet,
         lost_settings=lost,
-        is_pooled=len(backends) > 1,
         journal_holder=holder,
         trip_seconds=trip_seconds,
         clock_ahead_seconds=ahead_seconds,

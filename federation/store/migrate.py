@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.store.engine import (
     CONNECT_SECONDS,
+    TOO_SLOW,
     application_name,
     driver_target,
     translated,
@@ -40,6 +41,7 @@ NEXT = "+1"
 LOCK_NAME: Final = "fedsched migrations"
 MAX_WAIT_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.25
+MAX_ANSWER_SECONDS: Final = 15.0
 # Nobody else's statements may queue behind a migration that waits for a table.
 LOCK_TIMEOUT: Final = "5s"
 STATEMENT_TIMEOUT: Final = "300s"
@@ -65,6 +67,7 @@ _HOLDERS = text("""
         AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     ORDER BY pid
 """)
+_BACKEND = text("SELECT /* fedsched:migrations.backend */ pg_backend_pid()")
 # Names of prepared statements of other clients are in the way on a server process of a pooler.
 _UNSHARED_STATEMENTS: Final = {
     "statement_cache_size": 0,
@@ -126,6 +129,28 @@ def pending(url: str) -> list[str]:
             reason="SCHEMA_AHEAD",
         ) from error
     return [script.revision for script in missing][::-1]
+
+
+def is_pooled(url: str) -> bool:
+    """Tell whether a pooler between gives each transaction another server process.
+
+    A session reads which process serves it, before and while another one holds a transaction open:
+    a pooler gives away the process of a session that is idle. Raises Unavailable.
+    """
+
+    async def has_moved(engine: AsyncEngine) -> bool:
+        async with engine.connect() as session, engine.connect() as holder:
+            before = await session.scalar(_BACKEND)
+            await session.rollback()
+            await holder.scalar(_BACKEND)
+            try:
+                # A pooler of one process would have the session wait for it.
+                async with asyncio.timeout(MAX_ANSWER_SECONDS):
+                    return bool(before != await session.scalar(_BACKEND))
+            except TimeoutError as error:
+                raise Unavailable(TOO_SLOW) from error
+
+    return _with_engine(url, has_moved)
 
 
 def _run_next(connection: Connection) -> bool:

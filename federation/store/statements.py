@@ -124,7 +124,7 @@ FREE: Final = _names("""
     journal.bounds journal.holder journal.oldest journal.read journal.read_ahead
     journal.take_floor
     kept_reports.add kept_reports.now kept_reports.pictures kept_reports.rounds kept_reports.size
-    migrations.holders migrations.keep migrations.lock migrations.set
+    migrations.backend migrations.holders migrations.keep migrations.lock migrations.set
     partitions.days_left partitions.missing partitions.oldest partitions.patience
     plans.active plans.add plans.away plans.get plans.page plans.running plans.steps
     plans.steps_since
@@ -137,7 +137,7 @@ FREE: Final = _names("""
     requests.get
     reservations.all reservations.expired reservations.has_expired reservations.holdings
     reservations.in_clusters reservations.of
-    server.backend server.clock server.durability server.fleet server.lost_settings
+    server.clock server.durability server.fleet server.lost_settings
     server.settings
     signal.announce
     store.take_room

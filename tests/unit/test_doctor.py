@@ -48,7 +48,6 @@ SOUND = DatabaseCondition(
     is_encrypted=True,
     address="10.0.0.5",
     size=50 << 20,
-    is_pooled=False,
     journal_holder=None,
     trip_seconds=0.001,
     clock_ahead_seconds=0.01,
@@ -80,7 +79,6 @@ def test_of_a_sound_database_nothing_is_to_do() -> None:
         ({"is_standby": True}, "database", Severity.BAD, "only reads"),
         ({"version": 140009}, "database", Severity.BAD, "older than any that is tried"),
         ({"trip_seconds": 0.05}, "database", Severity.NOTE, "50.0 ms"),
-        ({"is_pooled": True}, "connection", Severity.BAD, "another server process"),
         (
             {"journal_holder": OpenTransaction(4711, "wiki", "ann", "psql", 12.0)},
             "journal",
