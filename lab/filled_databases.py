@@ -150,6 +150,11 @@ OF_BINDINGS: Final[Mapping[str, str]] = {
             now() - n * interval '1 second'
         FROM generate_series(1, $1 / 2) AS n WHERE $2::text IS NULL
     """,
+    "binding_deletion": """
+        INSERT INTO binding_deletion (at, namespace, name)
+        SELECT now() - ($1 - n) * interval '1 second', 'space', 'web' || n
+        FROM generate_series(1, $1) AS n WHERE $2::text IS NULL
+    """,
     "audit": """
         INSERT INTO audit (at, actor, credential_id, address, method, objects, result, reason,
             request_sha256, unrecorded, seal, hash)

@@ -427,6 +427,7 @@ async def _keeping(tx: PostgresTransaction) -> None:
 async def _pruning(tx: PostgresTransaction) -> None:
     await tx.decisions.prune(40 * DAY_SECONDS, 100)
     await tx.decisions.prune_shared(60.0, 100)
+    await tx.decisions.prune_deletions(DAY_SECONDS, 100)
 
 
 async def _history(tx: PostgresTransaction) -> None:

@@ -155,6 +155,10 @@ class Decisions(Protocol):
         """
         ...
 
+    async def prune_deletions(self, keep_seconds: float, limit: int) -> int:
+        """Forget the oldest deletions, no more than ``limit``; return how many."""
+        ...
+
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
         """Store agents' answers by decision; a cluster's later answer replaces its earlier one.
 

@@ -275,6 +275,7 @@ def pruning(keep_seconds: float) -> Sequence[Duty]:
         rows["inputs of decisions"] = lambda tx: tx.decisions.prune_shared(
             keep_seconds, PRUNED_AT_ONCE
         )
+        rows["deletions"] = lambda tx: tx.decisions.prune_deletions(keep_seconds, PRUNED_AT_ONCE)
         rows["plans"] = lambda tx: tx.plans.prune(keep_seconds, PRUNED_AT_ONCE)
     duties = [_prune(what, in_one(work)) for what, work in rows.items()]
     duties.append(

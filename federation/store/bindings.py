@@ -20,7 +20,6 @@ from sqlalchemy import (
     any_,
     bindparam,
     cast,
-    delete,
     exists,
     func,
     or_,
@@ -57,6 +56,12 @@ from federation.store.waiting import COLUMNS as WAIT_COLUMNS
 from federation.store.waiting import IS_TRIED, wait_of
 from federation.store.waiting import ORDER as WAITING_ORDER
 
+DELETE = text("""
+    WITH /* fedsched:bindings.delete */ deleted AS (
+        DELETE FROM binding WHERE id = :id RETURNING namespace, name
+    )
+    INSERT INTO binding_deletion (namespace, name) SELECT namespace, name FROM deleted
+""")
 # Groups have no rows of their own. Numbers are locked in ascending order, whatever they stand for.
 LOCK_GROUPS = text("""
     SELECT /* fedsched:bindings.lock_groups */ pg_advisory_xact_lock(ordered.id) FROM (
@@ -324,9 +329,7 @@ class BindingStatements:
         return [(row.namespace, row.name) for row in rows]
 
     async def delete(self, binding_id: int) -> None:
-        await self._connection.execute(
-            named("bindings.delete", delete(table).where(table.c.id == binding_id))
-        )
+        await self._connection.execute(DELETE, {"id": binding_id})
 
     async def touch(self, binding_id: int) -> None:
         newer = update(table).where(table.c.id == binding_id).values(version=table.c.version + 1)

@@ -10,7 +10,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, Select, cast, func, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Interval,
+    Row,
+    Select,
+    bindparam,
+    cast,
+    func,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,8 +34,8 @@ from federation.services.decision_ports import (
     DecisionPlace,
     ListedDecision,
 )
-from federation.store.access_tables import audit
 from federation.store.bindings import targets_of
+from federation.store.decision_tables import binding_deletion as deletion
 from federation.store.decision_tables import decision as table
 from federation.store.lists import is_one_of
 from federation.store.namespaces import in_namespaces
@@ -34,12 +45,22 @@ from federation.store.statements import named
 LOOKED_AT: Final = 5000
 # In one chunk of a trace.
 _MOST_RECORDED: Final = 1000
-# The audit knows what was deleted: it is kept for longer than decisions are.
-_DELETE: Final = "Scheduling/DeleteBinding"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _UNLISTED: Final = frozenset({"binding_id", "trace", "day"})
 _COLUMNS: Final = tuple(each for each in table.c if each.name not in _UNLISTED)
+PRUNE_DELETIONS: Final = text("""
+    WITH /* fedsched:decisions.prune_deletions */ old AS (
+        SELECT at, namespace, name FROM binding_deletion
+        WHERE at < now() - :age ORDER BY at LIMIT :limit
+    ), gone AS (
+        DELETE FROM binding_deletion USING old
+        WHERE binding_deletion.at = old.at AND binding_deletion.namespace = old.namespace
+            AND binding_deletion.name = old.name
+        RETURNING 1
+    )
+    SELECT count(*) FROM gone
+""").bindparams(bindparam("age", type_=Interval))
 _place_columns: Final = tuple_(table.c.created_at, table.c.id)
 
 
@@ -98,16 +119,20 @@ async def deletions_between(
     connection: AsyncConnection, since: int, until: int
 ) -> Sequence[TracedDeletion]:
     """What ``decision_ports.Decisions.deletions_between`` says."""
-    found: Select[Any] = select(audit.c.at, audit.c.objects).where(
-        audit.c.at > time_at(since),
-        audit.c.at <= time_at(until),
-        audit.c.method == _DELETE,
-        audit.c.result == "OK",
-    )
-    rows = await connection.execute(
-        named("decisions.deletions", found.order_by(audit.c.at, audit.c.id))
-    )
-    return [_deletion(row) for row in rows]
+    between = deletion.c.at > time_at(since), deletion.c.at <= time_at(until)
+    statement = select(deletion).where(*between)
+    statement = statement.order_by(deletion.c.at, deletion.c.namespace, deletion.c.name)
+    rows = await connection.execute(named("decisions.deletions", statement))
+    return [
+        TracedDeletion(namespace=row.namespace, name=row.name, at=microseconds_of(row.at))
+        for row in rows
+    ]
+
+
+async def prune_deletions(connection: AsyncConnection, keep_seconds: float, limit: int) -> int:
+    """What ``decision_ports.Decisions.prune_deletions`` says."""
+    values = {"age": timedelta(seconds=keep_seconds), "limit": limit}
+    return int((await connection.execute(PRUNE_DELETIONS, values)).scalar_one())
 
 
 def _ranges(query: DecisionFilter, after: DecisionPlace | None) -> Iterator[ColumnElement[bool]]:
@@ -168,11 +193,6 @@ def _traced(row: Row[Any]) -> TracedDecision:
         reason=row.reason,
         trace=bytes(row.trace),
     )
-
-
-def _deletion(row: Row[Any]) -> TracedDeletion:
-    namespace, _, name = row.objects[0].rpartition("/")
-    return TracedDeletion(namespace=namespace, name=name, at=microseconds_of(row.at))
 
 
 def _listed(row: Row[Any]) -> ListedDecision:

@@ -130,6 +130,22 @@ decision_input = Table(
     comment="Bodies that decisions share: the fleets and profiles that they were made on.",
 )
 
+# No foreign key, because the bindings are gone.
+binding_deletion = Table(
+    "binding_deletion",
+    metadata,
+    Column(
+        "at",
+        TIME,
+        primary_key=True,
+        server_default=func.now(),
+        comment="Time of the transaction that deleted it.",
+    ),
+    Column("namespace", NAME, primary_key=True, comment="Namespace of the binding."),
+    Column("name", NAME, primary_key=True, comment="Name of the binding."),
+    comment="Bindings that were deleted, for traces and replays; pruned as decisions are.",
+)
+
 node_plan = Table(
     "node_plan",
     metadata,

@@ -62,6 +62,7 @@ from federation.store.decision_lists import (
     decision_page,
     deletions_between,
     microseconds_of,
+    prune_deletions,
     recorded_after,
 )
 from federation.store.decision_tables import decision as table
@@ -338,6 +339,9 @@ class DecisionStatements:
 
     async def deletions_between(self, since: int, until: int) -> Sequence[TracedDeletion]:
         return await deletions_between(self._connection, since, until)
+
+    async def prune_deletions(self, keep_seconds: float, limit: int) -> int:
+        return await prune_deletions(self._connection, keep_seconds, limit)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         partition = await oldest_partition(self._connection, "decision", older_than_seconds)

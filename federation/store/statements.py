@@ -75,13 +75,14 @@ LOCKING: Final[Mapping[Lock, frozenset[str]]] = {
         " credentials.revoke_all credentials.settle",
         Lock.LEDGER: "clusters.reset_capacity history.forget_reports history.lock_ledgers"
         " journal.advance journal.append_and_advance journal.lock reports.advance",
+        # A deletion is noted under the lock of its binding.
         Lock.BINDING: "bindings.delete bindings.lock bindings.touch failover.leave"
         " failover.put_evictions",
         Lock.QUOTA: "quotas.lock quotas.put quotas.remove",
         Lock.SHARED_BODY: "decision_inputs.prune decision_inputs.put",
         # Bindings that are there were locked before; new ones are added with their decisions.
         Lock.DECISION: "decisions.add decisions.keep decisions.prune_kept"
-        " decisions.prune_node_plans decisions.put_node_plans",
+        " decisions.prune_deletions decisions.prune_node_plans decisions.put_node_plans",
         Lock.RESERVATION: "reservations.delete reservations.lock reservations.lock_in_cluster"
         " reservations.put reservations.renew",
         Lock.WAITING: "waiting.earmark waiting.fail waiting.gate waiting.lock"

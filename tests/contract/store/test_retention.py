@@ -33,6 +33,7 @@ GROWING: Mapping[str, str] = {
     "request": "(caller, key, body_hash, answer, created_at)"
     " VALUES ('c', :name, sha256(''), '', :at)",
     "decision_input": "(name, body, used_at) VALUES (sha256(convert_to(:name, 'UTF8')), '', :at)",
+    "binding_deletion": "(at, namespace, name) VALUES (:at, 'shop', :name)",
     "node_plan": "(decision_id, cluster_name, body, created_at)"
     " VALUES (gen_random_uuid(), 'c', '{}', :at)",
     "preview": "(id, secret_hash, body, created_at, expires_at)"
