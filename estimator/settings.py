@@ -21,7 +21,7 @@ from federation.codec.ranges import is_cluster_name
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
 from federation.runtime.addresses import Address, parse_endpoint
-from federation.runtime.logs import LogFormat, LogLevel
+from federation.runtime.log_fields import LogFormat, LogLevel
 from federation.runtime.options import (
     LoadedOptions,
     Option,

@@ -17,6 +17,7 @@ from federation.agents.forwarding import Forwarding, PeerChannels, dial
 from federation.agents.sessions import Sessions
 from federation.certificate_ends import certificate_files
 from federation.database import Database
+from federation.failover.breaker import BreakerLimits
 from federation.rpc.estimating import EstimatingProcess
 from federation.rpc.interceptors import Gate
 from federation.rpc.placing import NodePlacing
@@ -225,7 +226,7 @@ class Parts:
             ),
         )
         self.duties = Duties(self.store, self.replicas.id, duties, self.clock)
-        limits = FailoverSettings.of(self._settings)
+        limits = failover_limits(self._settings)
         self.failover = Failover(
             *(self.store, self.fleet, self.pipeline, self.presences, self.clock, limits),
             self.placing.start_behind,
@@ -331,3 +332,16 @@ class Parts:
 
     def _dial_peer(self, endpoint: str) -> grpc.aio.Channel:
         return dial(endpoint, self.read_ca(), self._settings.peer_name)
+
+
+def failover_limits(settings: Settings) -> FailoverSettings:
+    return FailoverSettings(
+        enabled=not settings.no_failover,
+        lost_seconds=settings.lost_seconds,
+        eviction_seconds=settings.eviction_seconds,
+        percent_a_minute=settings.failover_percent,
+        unschedulable_seconds=settings.unschedulable_seconds,
+        breaker=BreakerLimits(
+            settings.breaker_clusters, settings.breaker_percent, settings.breaker_by_place
+        ),
+    )

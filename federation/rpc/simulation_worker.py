@@ -37,7 +37,8 @@ from federation.rpc.bindings import add_warnings
 from federation.rpc.decoding import decoded, deserialized
 from federation.rpc.status import wire_status_of
 from federation.rpc.worker_pipes import end_with_parent, read_frame
-from federation.runtime.logs import LogFormat, LogLevel, configure_logging
+from federation.runtime.log_fields import LogFormat, LogLevel
+from federation.runtime.logs import configure_logging
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.troubles import tell_plugin_failure

@@ -1,4 +1,4 @@
-"""What is being worked on, for every line that is logged meanwhile: a decision, its binding.
+"""Forms and levels of logs, and what every line says of the work: a decision, its binding.
 
 Must not log anything.
 """
@@ -8,8 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 

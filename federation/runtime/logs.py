@@ -9,30 +9,12 @@ import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import IO, Final
 
 from federation.model.printable import printable, printable_json
 from federation.runtime import spans
-from federation.runtime.log_fields import work_fields
+from federation.runtime.log_fields import LogFormat, LogLevel, work_fields
 from federation.runtime.terminal import OneLineFormatter
-
-
-class LogFormat(StrEnum):
-    """How log lines look."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """The least severity that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
 
 PROGRAMS: Final = ("federation", "estimator")
 

@@ -14,7 +14,7 @@ from typing import Final
 from federation.model.errors import InvalidRequest, Violation
 from federation.runtime.addresses import Address, is_secure_url, parse_address
 from federation.runtime.database_url import MASK, masked_url, parse_database_url
-from federation.runtime.logs import LogFormat, LogLevel
+from federation.runtime.log_fields import LogFormat, LogLevel
 from federation.runtime.options import (
     LoadedOptions,
     OptionTable,

@@ -15,7 +15,7 @@ from federation.codec import simulations
 from federation.codec.strict import message_from_document
 from federation.rpc import simulation_worker
 from federation.rpc.simulation_worker import Setup, answered, simulation_question
-from federation.runtime.logs import LogFormat, LogLevel
+from federation.runtime.log_fields import LogFormat, LogLevel
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.workers import AnswerKind
 from federation.v1 import estimates_pb2

@@ -22,6 +22,7 @@ SOURCES = [
 READERS_OF_TEXTS = {
     "federation/bridge/writes.py": "an API server's refusal",
     "estimator/agent/enrolment.py": "a certificate",
+    "federation/cli/apply.py": "a mark in an edited document",
     "federation/cli/connection.py": "gRPC's message",
     "federation/cli/history.py": "triggers travel as texts",
     "federation/cli/waiting.py": "what a binding is short of travels as text",

@@ -20,7 +20,6 @@ from federation.failover.breaker import (
 )
 from federation.failover.silence import MAX_DEAF_SECONDS, Silences
 from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
-from federation.runtime.settings import Settings
 from federation.services.duties import Begin, Duty
 from federation.services.failover.evicting import Evicting
 from federation.services.failover.moving import Moving
@@ -55,19 +54,6 @@ class FailoverSettings:
     # Pods on no node are promised elsewhere after this time; 0: never.
     unschedulable_seconds: float = 0.0
     breaker: BreakerLimits = field(default_factory=BreakerLimits)
-
-    @classmethod
-    def of(cls, settings: Settings) -> FailoverSettings:
-        return cls(
-            enabled=not settings.no_failover,
-            lost_seconds=settings.lost_seconds,
-            eviction_seconds=settings.eviction_seconds,
-            percent_a_minute=settings.failover_percent,
-            unschedulable_seconds=settings.unschedulable_seconds,
-            breaker=BreakerLimits(
-                settings.breaker_clusters, settings.breaker_percent, settings.breaker_by_place
-            ),
-        )
 
 
 class Failover:

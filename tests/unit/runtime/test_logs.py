@@ -4,8 +4,8 @@ import io
 import json
 import logging
 
-from federation.runtime.log_fields import working_on
-from federation.runtime.logs import LogFormat, LogLevel, configure_logging
+from federation.runtime.log_fields import LogFormat, LogLevel, working_on
+from federation.runtime.logs import configure_logging
 
 
 def logged(form: LogFormat, level: LogLevel = LogLevel.INFO) -> io.StringIO:
