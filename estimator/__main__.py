@@ -50,7 +50,7 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def load(config: Path | None, given: Mapping[str, Any]) -> LoadedOptions:
+def load(config: Path | None, flag_values: Mapping[str, Any]) -> LoadedOptions:
     """The options of a command, each checked by itself: flag, else variable, else --config's file.
 
     Raises click.UsageError.
@@ -61,7 +61,7 @@ def load(config: Path | None, given: Mapping[str, Any]) -> LoadedOptions:
     except InvalidRequest as error:
         raise click.UsageError(error.message) from error
     loaded = OPTIONS.load(
-        flags=given, environment=os.environ, document=document, source=str(named or "")
+        flags=flag_values, environment=os.environ, document=document, source=str(named or "")
     )
     for warning in loaded.warnings:
         say(f"estimator: warning: {warning}", err=True)
@@ -179,8 +179,8 @@ def report(
     """The report that a dump of nodes and pods gives, graded by the default model."""
     node_set = NodeSet.EVERY if count_unschedulable_nodes else NodeSet.SCHEDULABLE
     cluster = _dumped(dump, node_set)
-    wanted = filter(None, pool_labels.split(","))
-    cluster.pool_by(Pooling(pool_budget, [*wanted, *USUAL_LABEL_KEYS]))
+    labels = filter(None, pool_labels.split(","))
+    cluster.pool_by(Pooling(pool_budget, [*labels, *USUAL_LABEL_KEYS]))
     capacity = cluster.capacity(DEFAULT_MODEL)
     document = document_of(capacity)
     match output:
@@ -193,9 +193,9 @@ def report(
             if capacity.gated:
                 gated = quantities_of(capacity.gated)
                 count = gated.pop(PODS)
-                asked = ", ".join(f"{name} {quantity}" for name, quantity in gated.items())
+                amounts = ", ".join(f"{name} {quantity}" for name, quantity in gated.items())
                 pods = "1 pod" if count == "1" else f"{count} pods"
-                say(f"gated: {pods} behind scheduling gates ({asked}), in no total")
+                say(f"gated: {pods} behind scheduling gates ({amounts}), in no total")
 
 
 @cli.command(
@@ -276,7 +276,7 @@ def _print_report(document: dict[str, Any]) -> None:
         keys = ", ".join(pools.get("labelKeys", ())) or "no label"
         pool_count, cell_count = len(pools.get("pools", ())), len(pools.get("counts", ()))
         say(f"pools: {pool_count} by {keys}; {cell_count} cells")
-    say("grades: " + ", ".join(f"{each['grade']}: {each['count']}" for each in counts))
+    say("grades: " + ", ".join(f"{entry['grade']}: {entry['count']}" for entry in counts))
 
 
 def _checked(loaded: LoadedOptions) -> RunSettings:

@@ -24,7 +24,7 @@ from estimator.doctor import examine
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.joining import Joining
 from estimator.placement.incoming import SCHEDULER_NAME
-from estimator.placement.place import MOST_ALLOCATED
+from estimator.placement.place import DEFAULT_STRATEGY
 from estimator.scoring_config.reader import (
     ScoringConfiguration,
     read_scoring_configuration,
@@ -81,7 +81,7 @@ async def kube_client(
 
 
 def open_source(settings: RunSettings, client: KubeClient | None) -> ClusterSource:
-    """Where the picture comes from. Raises PreconditionFailed or InvalidRequest."""
+    """Open the source of the picture. Raises PreconditionFailed or InvalidRequest."""
     if settings.report is not None:
         return ScriptSource(settings.report, settings.cluster)
     source: DumpSource | LiveSource
@@ -166,7 +166,7 @@ async def join(settings: RunSettings) -> str:
 
 
 async def looked_at(settings: RunSettings) -> list[Finding]:
-    """What the doctor finds, with these settings."""
+    """Return the doctor's findings, with these settings."""
     async with kube_client(settings) as client:
         follows_file = settings.dump is not None or settings.report is not None
         joining = _joining(settings, client)
@@ -193,7 +193,7 @@ def _scoring(settings: RunSettings) -> ScoringConfiguration:
     """Raises PreconditionFailed when the file cannot be read, InvalidRequest when it is wrong."""
     path = settings.scoring.configuration
     if path is None:
-        return ScoringConfiguration(strategies=(MOST_ALLOCATED,))
+        return ScoringConfiguration(strategies=(DEFAULT_STRATEGY,))
     try:
         configuration = read_scoring_configuration(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -204,7 +204,7 @@ def _scoring(settings: RunSettings) -> ScoringConfiguration:
 
 
 def placing_strategy(configuration: ScoringConfiguration, *, lenient: bool) -> Strategy:
-    """What Place goes by. ``lenient``: the profiles are an extender's, MostAllocated will do.
+    """Return the strategy of Place. ``lenient``: an extender has profiles, MostAllocated will do.
 
     Raises InvalidRequest when the configuration has no strategy for the agent, unless lenient.
     """
@@ -213,8 +213,8 @@ def placing_strategy(configuration: ScoringConfiguration, *, lenient: bool) -> S
     except InvalidRequest as error:
         if not lenient:
             raise
-        logger.warning("placing by %s: %s", MOST_ALLOCATED.name, error.message)
-        return MOST_ALLOCATED
+        logger.warning("placing by %s: %s", DEFAULT_STRATEGY.name, error.message)
+        return DEFAULT_STRATEGY
 
 
 async def _speak(
@@ -234,9 +234,9 @@ async def _speak(
     prepared = await unless_stopped(ready(), stopping)
     if prepared is None:
         return
-    identity, kept = prepared
+    identity, credential = prepared
     try:
-        await _keep_speaking(settings, joining, source, identity, kept, stopping)
+        await _keep_speaking(settings, joining, source, identity, credential, stopping)
     except Unauthenticated as error:
         if not await joining.has_another_token():
             raise
@@ -252,7 +252,7 @@ async def _keep_speaking(
     joining: Joining,
     source: ClusterSource,
     identity: ClusterIdentity,
-    kept: KeptCredential,
+    credential: KeptCredential,
     stopping: asyncio.Event,
 ) -> None:
     """Session after session, each over as many streams as it takes.
@@ -260,11 +260,11 @@ async def _keep_speaking(
     A session that a control plane takes for one of the future is not the last: a clock is wrong,
     and another control plane may be right.
     """
-    ca_pem = await patiently(lambda: joining.trusted(kept.ca))
+    ca_pem = await patiently(lambda: joining.trusted(credential.ca))
     dialler, backoff = _dialler(settings), Backoff()
     speaker = Speaker(
         cluster=settings.cluster,
-        bearer=kept,
+        bearer=credential,
         agent_version=agent_version(),
         kubernetes_version=lambda: identity.kubernetes_version,
         apis=source.apis,
@@ -277,7 +277,9 @@ async def _keep_speaking(
         return channel
 
     while not stopping.is_set():
-        epoch = await patiently(lambda: kept.begin_session(settings.clock(), settings.addresses))
+        epoch = await patiently(
+            lambda: credential.begin_session(settings.clock(), settings.addresses)
+        )
         agent = Agent(source.member, epoch=epoch, clock=settings.clock)
         try:
             await keep_connected(dial, agent, speaker, stopping, backoff)
@@ -285,7 +287,7 @@ async def _keep_speaking(
             if error.reason != EPOCH_AHEAD:
                 raise
             # The next session must not go on from one that never was.
-            await patiently(lambda: kept.forget_session(settings.clock()))
+            await patiently(lambda: credential.forget_session(settings.clock()))
             seconds = backoff.next_seconds()
             logger.warning(
                 "%s; dialling again in %.1f s",

@@ -37,7 +37,7 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, None]]) -> None:
 async def unless_stopped(
     preparing: Coroutine[Any, Any, Answer], stopping: asyncio.Event
 ) -> Answer | None:
-    """What ``preparing`` gives; None when a stop came first, which just ends it."""
+    """Return the result of ``preparing``; None when a stop came first, which just ends it."""
     working = asyncio.create_task(preparing)
     stopped = asyncio.create_task(stopping.wait())
     try:

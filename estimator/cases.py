@@ -100,8 +100,8 @@ def _answer(case: Case) -> tuple[str, int]:
     ]
     estimates = ExactEstimates(snapshot=_snapshot(case))
     if case.components is None:
-        asked = CaseComponent(request=case.request, node_claim=case.node_claim)
-        return "replicas", estimates.replicas(_component(asked, "").requirements, assumed)
+        question = CaseComponent(request=case.request, node_claim=case.node_claim)
+        return "replicas", estimates.replicas(_component(question, "").requirements, assumed)
     components = [
         _component(component, f"components[{position}].")
         for position, component in enumerate(case.components)

@@ -40,7 +40,7 @@ class CredentialStore(Protocol):
     """Keeps one credential, as bytes; ``str`` is how people call it."""
 
     async def read(self) -> bytes | None:
-        """None when there is none yet. Raises PreconditionFailed and Unavailable."""
+        """Return None when there is none yet. Raises PreconditionFailed and Unavailable."""
         ...
 
     async def write(self, content: bytes) -> None:
@@ -139,8 +139,8 @@ class KeptCredential:
 
         Where it was the clock that said so, the one before it counts again; else that is wrong too.
         """
-        before = self._before if self._before < int(now * 1000) else 0
-        await self._keep(msgspec.structs.replace(self._current, epoch=before))
+        former_epoch = self._before if self._before < int(now * 1000) else 0
+        await self._keep(msgspec.structs.replace(self._current, epoch=former_epoch))
 
     async def _keep(self, credential: Credential) -> None:
         await store_credential(self._store, credential)
@@ -150,7 +150,7 @@ class KeptCredential:
 async def load_credential(
     store: CredentialStore, *, cluster: str, ca_sha256: str = ""
 ) -> Credential | None:
-    """What the store holds, None when that is nothing.
+    """Return the credential in the store, None when that holds nothing.
 
     It belongs to a fleet, wherever that is dialled: to whom the trusted root belongs, when
     ``ca_sha256`` names one. Raises PreconditionFailed when it cannot be read, or is for another
@@ -169,10 +169,10 @@ async def load_credential(
         )
     token = checked_token(credential.credential, str(store))
     credential = msgspec.structs.replace(credential, credential=token)
-    kept = _fingerprint(credential.ca)
-    if ca_sha256 and kept and kept != ca_sha256:
+    fingerprint = _fingerprint(credential.ca)
+    if ca_sha256 and fingerprint and fingerprint != ca_sha256:
         raise PreconditionFailed(
-            f"{store} is for a control plane whose CA certificate has the SHA-256 {kept}, "
+            f"{store} is for a control plane whose CA certificate has the SHA-256 {fingerprint}, "
             f"not {ca_sha256}: name another"
         )
     return credential

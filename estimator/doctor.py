@@ -62,7 +62,7 @@ async def examine(
     if settings.credential_secret is None:
         findings += _readable(settings)
     for endpoint in settings.endpoints:
-        findings += [each async for each in endpoint_findings(endpoint, ca_pem, credential)]
+        findings += [finding async for finding in endpoint_findings(endpoint, ca_pem, credential)]
     return findings
 
 
@@ -111,12 +111,12 @@ def _credential(
         if settings.join_token or settings.join_token_file:
             return note("credential", says, "it joins with its token when it starts")
         return bad("credential", says, remedy)
-    left = credential.expires_at - now
+    remaining_seconds = credential.expires_at - now
     ends = datetime.fromtimestamp(credential.expires_at, UTC)
     says = f"{store} is good until {ends:%Y-%m-%d}"
-    if left <= 0:
+    if remaining_seconds <= 0:
         return bad("credential", says, remedy)
-    if left < RENEWED_SECONDS:
+    if remaining_seconds < RENEWED_SECONDS:
         return note("credential", says, "it is renewed while the agent is connected: is it?")
     return good("credential", says)
 
@@ -187,8 +187,9 @@ def _certificate(endpoint: Address, ca_pem: bytes) -> Finding:
     except (OSError, ValueError) as error:
         remedy = "is it started, and does a firewall let this machine through?"
         return bad(subject, f"cannot be reached: {printable(str(error))}", remedy)
-    left = ssl.cert_time_to_seconds(peer["notAfter"]) - time.time()
-    says = f"its certificate ends on {datetime.fromtimestamp(time.time() + left, UTC):%Y-%m-%d}"
-    if left < EXPIRES_SOON_SECONDS:
+    remaining_seconds = ssl.cert_time_to_seconds(peer["notAfter"]) - time.time()
+    end = datetime.fromtimestamp(time.time() + remaining_seconds, UTC)
+    says = f"its certificate ends on {end:%Y-%m-%d}"
+    if remaining_seconds < EXPIRES_SOON_SECONDS:
         return note(subject, says, "issue another of the same authority")
     return good(subject, says)

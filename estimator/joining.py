@@ -47,7 +47,7 @@ class Joining:
 
     @property
     def kept_in(self) -> str:
-        """Where the credential is, as people call it."""
+        """The place of the credential, as people call it."""
         return str(self._store)
 
     async def has_another_token(self) -> bool:

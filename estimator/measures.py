@@ -1,6 +1,6 @@
-"""What is counted of an agent's work: lists and watches, reports, what it is asked.
+"""Counts of an agent's work: lists and watches, reports, questions.
 
-Must not know who reads it. Watchers count in threads of their own, each under its own name.
+Must not know who reads them.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def metrics_page(measures: AgentMeasures, view: Visibility) -> tuple[bytes, str]
     )
 
     registry = CollectorRegistry()
-    made: Any = _Made(measures, view)
-    registry.register(made)
+    families: Any = _Made(measures, view)
+    registry.register(families)
     ProcessCollector(registry=registry)
     return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4
 
@@ -68,15 +68,15 @@ class _Made:
             "fedsched_agent_reports": ("Reports that were sent.", measures.reports),
             "fedsched_agent_streams": ("Streams that a control plane let in.", measures.streams),
         }
-        made: list[Any] = [
+        families: list[Any] = [
             GaugeMetricFamily(name, text, value=value) for name, (text, value) in gauges.items()
         ]
-        made += [
+        families += [
             CounterMetricFamily(name, text, value=value) for name, (text, value) in counters.items()
         ]
         info = InfoMetricFamily("fedsched_agent_build", "What runs here.")
         info.add_metric([], {"version": version("fedsched")})
-        return [*made, *_labelled(measures), _lists(measures.lists), info]
+        return [*families, *_labelled(measures), _lists(measures.lists), info]
 
 
 def _labelled(measures: AgentMeasures) -> list[Any]:
@@ -99,13 +99,13 @@ def _labelled(measures: AgentMeasures) -> list[Any]:
             measures.troubles,
         ),
     }
-    made = []
+    families = []
     for name, (text, label, counts) in labelled.items():
         family = CounterMetricFamily(name, text, labels=[label])
         for value, count in sorted(counts.items()):
             family.add_metric([value], count)
-        made.append(family)
-    return made
+        families.append(family)
+    return families
 
 
 def _lists(lists: Mapping[str, Distribution]) -> Any:

@@ -39,7 +39,7 @@ class Node:
 
 
 class PodState(StrEnum):
-    """What a pod means for capacity."""
+    """The meaning of a pod for capacity."""
 
     BOUND = "holds its request on a node"
     WAITING = "has no node yet"
@@ -67,7 +67,7 @@ _GATED: Final = PodState.GATED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRef:
-    """Who a pod runs for: a Deployment rather than its ReplicaSet, else the pod's controller."""
+    """The owner of a pod: a Deployment rather than its ReplicaSet, else the pod's controller."""
 
     kind: str
     namespace: str

@@ -1,4 +1,4 @@
-"""What a cluster reports, as a document: printed by ``estimator report``, read by ``--report``.
+"""A cluster's report as a document: printed by ``estimator report``, read by ``--report``.
 
 Must not compute it: ``estimator.estimation.capacity`` does.
 """
@@ -48,20 +48,20 @@ def read_script(text: str, *, source: str) -> tuple[Capacity, ...]:
         return (_capacity(content, ""),)
     if not content:
         raise InvalidRequest.of(source, "holds an empty list: at least one report is needed")
-    return tuple(_capacity(each, f"[{position}]") for position, each in enumerate(content))
+    return tuple(_capacity(document, f"[{position}]") for position, document in enumerate(content))
 
 
 def _capacity(document: object, path: str) -> Capacity:
     prefix = f"{path}." if path else ""
-    found = Violations()
+    violations = Violations()
     pools = None
     if isinstance(document, Mapping) and "pools" in document:
         message = message_from_document(document["pools"], agents_pb2.NodePools, f"{prefix}pools")
-        pools = read_pools(message, f"{prefix}pools", found)
+        pools = read_pools(message, f"{prefix}pools", violations)
         document = {name: part for name, part in document.items() if name != "pools"}
     status = message_from_document(document, resource_pb2.ClusterStatus, path)
     capacity = Capacity(
-        summary=read_summary(status.resource_summary, f"{prefix}resourceSummary", found),
+        summary=read_summary(status.resource_summary, f"{prefix}resourceSummary", violations),
         nodes=NodeSummary(
             total=status.node_summary.total_num,
             ready=status.node_summary.ready_num,
@@ -70,11 +70,11 @@ def _capacity(document: object, path: str) -> Capacity:
         grade_counts=read_grade_counts(
             status.resource_summary.allocatable_modelings,
             f"{prefix}resourceSummary.allocatableModelings",
-            found,
+            violations,
         ),
         pools=pools,
     )
-    found.check()
+    violations.check()
     if status.node_summary.graded_num or not capacity.grade_counts:
         return capacity
     # Karmada's own summaries have no such count.

@@ -240,7 +240,7 @@ EVERY_ADDRESS: Final = "::"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderSettings:
-    """Where kube-scheduler finds the extender. Plain text without a certificate, in PEM.
+    """The extender's address for kube-scheduler. Plain text without a certificate, in PEM.
 
     With ``client_ca`` only callers with one of its certificates are heard.
     """
@@ -267,7 +267,7 @@ class ScoringSettings:
 
     @property
     def placer(self) -> str:
-        """Who puts pods on nodes by what was promised, as the control plane is told."""
+        """The program that puts pods on nodes by promises, as the control plane is told."""
         if self.binder:
             return "binder"
         return "none" if self.extender is None else "extender"
@@ -275,7 +275,7 @@ class ScoringSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What ``estimator run`` and ``estimator join`` go by.
+    """The settings of ``estimator run`` and ``estimator join``.
 
     ``ca_sha256`` is lower-case hex. ``dump`` (--from) and ``report`` stand in for a cluster.
     ``health`` is where liveness and readiness are told.
@@ -362,11 +362,11 @@ def run_settings(
 
 
 def shown_to_all(loaded: LoadedOptions) -> Sequence[str]:
-    """What stands on the command line, read by who may list processes, and is a secret."""
+    """Return warnings of secrets on the command line, which all who list processes read."""
     if loaded.origins["join_token"].layer != "flag":
         return []
-    told = "--join-token: whoever may list this machine's processes reads it"
-    return [f"{told}: give it in ESTIMATOR_JOIN_TOKEN, or in the file of --join-token-file"]
+    warning = "--join-token: whoever may list this machine's processes reads it"
+    return [f"{warning}: give it in ESTIMATOR_JOIN_TOKEN, or in the file of --join-token-file"]
 
 
 def _karmada(loaded: LoadedOptions) -> KarmadaSettings | None:
@@ -403,9 +403,9 @@ def _violations(loaded: LoadedOptions) -> Iterator[Violation]:
     if not any(map(loaded.is_given, WORK)):
         yield Violation(field="--endpoint", rule="is required")
     for exclusive in EXCLUSIVE:
-        given = [loaded.name_of(name) for name in exclusive if loaded.is_given(name)]
-        if len(given) > 1:
-            yield Violation(field=", ".join(given), rule="exclude each other")
+        names = [loaded.name_of(name) for name in exclusive if loaded.is_given(name)]
+        if len(names) > 1:
+            yield Violation(field=", ".join(names), rule="exclude each other")
     yield from _trust_violations(loaded)
     yield from _tls_violations(loaded, "karmada", "karmada_port")
     yield from _tls_violations(loaded, "extender", "extender_listen")
@@ -434,36 +434,36 @@ def _trust_violations(loaded: LoadedOptions) -> Iterator[Violation]:
 
 
 def _tls_violations(loaded: LoadedOptions, server: str, listen: str) -> Iterator[Violation]:
-    """Of a server of the agent's, by what its settings begin with."""
+    """Yield violations of one server's settings, which begin with its name."""
     cert, key, client_ca = (f"{server}_{name}" for name in ("tls_cert", "tls_key", "client_ca"))
     flag = {name: loaded.options[name].flag for name in (cert, key, listen)}
-    given = [name for name in (cert, key) if loaded.is_given(name)]
-    if given and not loaded.is_given(listen):
-        yield Violation(field=loaded.name_of(given[0]), rule=f"needs {flag[listen]}")
-    if len(given) == 1:
+    names = [name for name in (cert, key) if loaded.is_given(name)]
+    if names and not loaded.is_given(listen):
+        yield Violation(field=loaded.name_of(names[0]), rule=f"needs {flag[listen]}")
+    if len(names) == 1:
         rule = f"{flag[cert]} and {flag[key]} go together"
-        yield Violation(field=loaded.name_of(given[0]), rule=rule)
-    if loaded.is_given(client_ca) and cert not in given:
+        yield Violation(field=loaded.name_of(names[0]), rule=rule)
+    if loaded.is_given(client_ca) and cert not in names:
         rule = f"needs {flag[cert]}: clients show certificates over TLS only"
         yield Violation(field=loaded.name_of(client_ca), rule=rule)
 
 
 def _scoring_violations(loaded: LoadedOptions) -> Iterator[Violation]:
-    given = {name for name in loaded.options if loaded.is_given(name)}
+    names = {name for name in loaded.options if loaded.is_given(name)}
     listen = loaded.values["extender_listen"]
-    if listen and not listen.is_loopback and "extender_tls_cert" not in given:
+    if listen and not listen.is_loopback and "extender_tls_cert" not in names:
         rule = (
             f"plain text is served on loopback addresses only, not on {listen}: give "
             "--extender-tls-cert and its key"
         )
         yield Violation(field=loaded.name_of("extender_listen"), rule=rule)
-    if "binder" in given and given & {"from", "report"}:
+    if "binder" in names and names & {"from", "report"}:
         rule = "needs a live cluster, not a file"
         yield Violation(field=loaded.name_of("binder"), rule=rule)
-    if "scoring_config" in given and not given & {"endpoint", "extender_listen", "binder"}:
+    if "scoring_config" in names and not names & {"endpoint", "extender_listen", "binder"}:
         rule = "needs --endpoint, --extender-listen or --binder"
         yield Violation(field=loaded.name_of("scoring_config"), rule=rule)
     for name in ("extender_listen", "scoring_config"):
-        if name in given and "report" in given:
+        if name in names and "report" in names:
             rule = "needs nodes, which --report has not"
             yield Violation(field=loaded.name_of(name), rule=rule)

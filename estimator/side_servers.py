@@ -1,4 +1,4 @@
-"""What an agent serves besides its stream: Karmada, health, kube-scheduler's extender, the binder.
+"""An agent's servers besides its stream: Karmada, health, kube-scheduler's extender, the binder.
 
 Must not read settings from anywhere; it is given them.
 """
@@ -153,7 +153,7 @@ def extender_tls(extending: ExtenderSettings, files: FileWatch) -> ssl.SSLContex
 def extender_writes(
     settings: RunSettings, client: KubeClient | None, extending: ExtenderSettings
 ) -> tuple[KubeWrites | None, str]:
-    """What binds for the extender; without it, why it does not."""
+    """Return the writes of the extender; without them, why it does not bind."""
     if settings.dump is not None or client is None:
         return None, "this agent follows a file: there is no API server to bind at"
     if not extending.may_bind:
@@ -203,16 +203,16 @@ async def is_ready(source: ClusterSource) -> bool:
 
 
 async def may_place(source: ClusterSource, placer: str) -> bool:
-    """Whose picture is whole, and who knows what is promised in it: others' pods would take that.
+    """Wait for a whole picture and its promises: pods of others would take promised room.
 
     An agent that starts knows of no promise until the control plane has told it.
     """
     await is_ready(source)
-    told = nodes_of(source).told
-    if not told.is_set():
+    is_told = nodes_of(source).told
+    if not is_told.is_set():
         logger.info("the %s waits to be told what is promised here", placer)
-        await wait_until(told, PROMISES_SECONDS)
-    if not told.is_set():
+        await wait_until(is_told, PROMISES_SECONDS)
+    if not is_told.is_set():
         logger.warning(
             "the %s begins without knowing what is promised here: the control plane has not said "
             "in %.0f s; other pods may take that room",

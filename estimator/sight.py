@@ -69,7 +69,7 @@ class _Lost:
 
 
 class Sight:
-    """What is not seen of a cluster. ``clock`` never goes back."""
+    """The resources of a cluster that are not seen. ``clock`` never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -85,7 +85,7 @@ class Sight:
         lost.found_at = None
 
     def find(self, resource: str) -> None:
-        """What is known of the resource is current again.
+        """Note that the picture of the resource is current again.
 
         Who was blind for its sake believes it after a moment: a server opens a watch, too, that it
         ends at once because what was seen is too old.
@@ -99,11 +99,11 @@ class Sight:
             lost.found_at = now
 
     def skip(self, resource: str, objects: int) -> None:
-        """So many objects of the resource cannot be read."""
+        """Note how many objects of the resource cannot be read."""
         self._skipped[resource] = objects
 
     def view(self) -> Visibility:
-        """As of now."""
+        """Return the visibility as of now."""
         skipped = sum(self._skipped.values())
         now = self._clock()
         self._believe(now)
@@ -117,17 +117,17 @@ class Sight:
         )
 
     def _believe(self, now: float) -> None:
-        """Who is blind stays so until everything is seen: what is lost beside what was found does
+        """Stay blind until everything is seen: a loss beside a resource that was found does
         not begin to be tolerated only then.
         """
-        found = {
+        proven = {
             name: lost.noticed
             for name, lost in self._lost.items()
             if lost.found_at is not None and now - lost.found_at >= PROOF_SECONDS
         }
-        if not found:
+        if not proven:
             return
-        for name in found:
+        for name in proven:
             del self._lost[name]
         for lost in self._lost.values():
-            lost.noticed = min(lost.noticed, *found.values())
+            lost.noticed = min(lost.noticed, *proven.values())

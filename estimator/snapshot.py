@@ -48,7 +48,7 @@ class Interned(Generic[Value]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeTable:
-    """What nodes say of themselves. Shared by all snapshots until a node changes.
+    """The nodes as columns. Shared by all snapshots until a node changes.
 
     ``allocatable`` holds one array a resource, 0 where a node lacks it. ``kubernetes_minor`` is the
     newest kubelet's release, which no scheduler is older than; 0: unknown. Label columns are made
@@ -148,10 +148,10 @@ class Snapshot:
                 if name not in changed:
                     changed.add(name)
                     requested[name] = self._column(requested, name).copy()
-                before = int(requested[name][row])
+                former = int(requested[name][row])
                 # Amounts stop at MAX_AMOUNT: it is not known what a sum beyond it was.
-                if before < MAX_AMOUNT:
-                    requested[name][row] = min(before + sign * amount, MAX_AMOUNT)
+                if former < MAX_AMOUNT:
+                    requested[name][row] = min(former + sign * amount, MAX_AMOUNT)
         for name in changed:
             requested[name].flags.writeable = False
         return requested
@@ -193,5 +193,5 @@ def _interned(values: Sequence[Value]) -> Interned[Value]:
 
 def _minor(version: str) -> int:
     """The second number of a release as kubelets tell it, 0 where that is not one."""
-    found = re.match(r"v?1\.(\d{1,4})", version)
-    return int(found[1]) if found else 0
+    release = re.match(r"v?1\.(\d{1,4})", version)
+    return int(release[1]) if release else 0

@@ -36,7 +36,7 @@ class ClusterSource(Protocol):
     def member(self) -> MemberCluster: ...
 
     async def identity(self) -> ClusterIdentity:
-        """What the cluster says of itself, once ready."""
+        """Return what the cluster says of itself, once ready."""
         ...
 
     async def ready(self) -> None:
@@ -76,7 +76,7 @@ class DumpSource:
         """It was read when it was opened."""
 
     async def apis(self) -> None:
-        """Nobody said."""
+        """Return None: a file does not say."""
 
     async def follow(self) -> None:
         await _follow_file(self._path, self._seen, self._take)
@@ -108,7 +108,7 @@ class ScriptSource:
         """It was read when it was opened."""
 
     async def apis(self) -> None:
-        """Nobody said."""
+        """Return None: a file does not say."""
 
     async def follow(self) -> None:
         await _follow_file(
@@ -165,12 +165,12 @@ async def _follow_file(path: Path, seen: _FileState | None, take: Callable[[byte
 
 
 def _state(path: Path) -> _FileState | None:
-    """What changes whenever a file is written or replaced."""
+    """Return values that change whenever a file is written or replaced."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 _NO_NODES: Final = "there are no nodes: this agent sends scripted reports"

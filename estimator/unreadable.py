@@ -1,4 +1,4 @@
-"""What a JSON decoder raises for bytes that came from elsewhere.
+"""The errors of a JSON decoder for bytes that came from elsewhere.
 
 Must not be caught where the bytes are our own.
 """

@@ -23,7 +23,7 @@ from estimator.measures import AgentMeasures
 from estimator.nodes import Pod, PodState, WorkloadRef
 from estimator.placement.incoming import IncomingPod
 from estimator.placement.judgement import Claimed
-from estimator.placement.place import MOST_ALLOCATED, beside, place_shares
+from estimator.placement.place import DEFAULT_STRATEGY, beside, place_shares
 from estimator.placement.plans import (
     NOT_FOLLOWED,
     ClaimedSnapshot,
@@ -49,8 +49,8 @@ UNGRADED: Final = ResourceModel()
 class WatchedCluster:
     """A cluster of nodes and pods. Whoever feeds the cache tells ``sight`` what is not seen.
 
-    ``follows_claims``: an extender or a binder here puts pods where room is claimed for them;
-    they wait for ``told``, which is set once what is promised here was said as a whole.
+    ``follows_claims``: an extender or a binder here puts pods where room is claimed for them.
+    They wait for ``told``, which is set once the promises here were told as a whole.
     """
 
     def __init__(self, node_set: NodeSet, sight: Sight | None = None) -> None:
@@ -74,7 +74,7 @@ class WatchedCluster:
         self._pooling = Pooling(DEFAULT_BUDGET)
         self._label_use = LabelUse()
         self._pooled: tuple[Snapshot, tuple[str, ...], ReportedPools] | None = None
-        self._strategy: Strategy = MOST_ALLOCATED
+        self._strategy: Strategy = DEFAULT_STRATEGY
 
     def pool_by(self, pooling: Pooling) -> None:
         """Make pools and cells this way from now on."""
@@ -88,7 +88,7 @@ class WatchedCluster:
         return self.sight.view()
 
     def capacity(self, model: ResourceModel) -> Capacity:
-        """What to report now, counted at once."""
+        """Return the capacity to report now, counted at once."""
         return self.counting(model)()
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
@@ -149,7 +149,7 @@ class WatchedCluster:
         return plan
 
     def claimed_for(self, pod: IncomingPod, now: float) -> Claimed:
-        """What is claimed for a pod, and what others have that are not on their nodes yet."""
+        """Return the claims for a pod, and those of others that are not on their nodes yet."""
         self.expire_assumptions(now)
         return self._plans.claimed_for(pod, self._placeable(), now)
 
@@ -200,8 +200,8 @@ class WatchedCluster:
     def _settle(self, pod: Pod) -> None:
         self.claims.settle(pod, self._echoes.key_of(pod))
 
-    def _follow(self, before: Pod | None, after: Pod | None) -> None:
-        if before is not None and before.state is PodState.BOUND:
-            self._plans.loosen(self._echoes.key_of(before))
-        self._echoes.follow(before, after)
-        self._label_use.follow(before, after)
+    def _follow(self, former: Pod | None, current: Pod | None) -> None:
+        if former is not None and former.state is PodState.BOUND:
+            self._plans.loosen(self._echoes.key_of(former))
+        self._echoes.follow(former, current)
+        self._label_use.follow(former, current)

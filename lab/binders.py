@@ -21,7 +21,7 @@ from estimator.kube.lease import Election
 from estimator.kube.writes import KubeWrites
 from estimator.live import LiveSource
 from estimator.placement.incoming import SCHEDULER_NAME
-from estimator.placement.place import MOST_ALLOCATED
+from estimator.placement.place import DEFAULT_STRATEGY
 from lab.kubeapi.documents import namespace, pod
 from lab.kubeapi.resources import EVENTS, PODS, Document
 from lab.kubeapi.server import KubeApiServer
@@ -59,7 +59,7 @@ def in_gang(document: Document, group: str, minimum: int) -> Document:
 
 @asynccontextmanager
 async def binder_at(
-    kubeconfig: Path, identity: str = "one", strategy: Strategy = MOST_ALLOCATED
+    kubeconfig: Path, identity: str = "one", strategy: Strategy = DEFAULT_STRATEGY
 ) -> AsyncIterator[LiveSource]:
     """A binder that works on this server until the block ends, and the cluster it sees."""
 

@@ -12,7 +12,7 @@ from estimator.binpack.strategy import Strategy
 from estimator.estimation.capacity import NodeSet
 from estimator.kube.incoming import read_incoming
 from estimator.nodes import Node, Pod, PodState
-from estimator.placement.place import MOST_ALLOCATED
+from estimator.placement.place import DEFAULT_STRATEGY
 from estimator.servers.extender import Extender
 from estimator.sight import Sight
 from estimator.watched_cluster import WatchedCluster
@@ -61,7 +61,7 @@ def two_nodes(*pods: Pod, sight: Sight | None = None) -> WatchedCluster:
 def extender_of(
     cluster: WatchedCluster,
     binding: RecordingBinding | None = None,
-    strategy: Strategy = MOST_ALLOCATED,
+    strategy: Strategy = DEFAULT_STRATEGY,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Extender:
     return Extender(

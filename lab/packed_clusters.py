@@ -30,7 +30,7 @@ class PackingStrategy(StrEnum):
     """Which nodes the placer prefers."""
 
     LEAST_ALLOCATED = "LeastAllocated"
-    MOST_ALLOCATED = "MostAllocated"
+    DEFAULT_STRATEGY = "MostAllocated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ def _allocatable(plan: ClusterPlan, random: np.random.Generator) -> Int64Array:
     cpu_millis = [_allocatable_millis(each) for each in cores]
     memory_bytes = np.array([_allocatable_bytes(each) for each in gibibytes])
     by_interfaces = np.select([cores <= 4, cores <= 16], [29, 58], 110)
-    pods = by_interfaces if plan.packing is PackingStrategy.MOST_ALLOCATED else 110
+    pods = by_interfaces if plan.packing is PackingStrategy.DEFAULT_STRATEGY else 110
     disk_gibibytes = np.select([cores <= 4, cores <= 16, cores <= 64], [50, 100, 200], 400)
     allocatable_rm = np.stack(
         [
@@ -314,7 +314,7 @@ def _placed(
         axis=0
     )
     pods_i = np.zeros(len(node_i), dtype=np.int64)
-    if packing is PackingStrategy.MOST_ALLOCATED:
+    if packing is PackingStrategy.DEFAULT_STRATEGY:
         order = np.argsort(free_share_i, kind="stable")
         before = np.cumsum(fits_i[order]) - fits_i[order]
         pods_i[order] = np.clip(replicas - before, 0, fits_i[order])

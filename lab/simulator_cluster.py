@@ -45,7 +45,7 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 class Placer(StrEnum):
     """Who chooses nodes: kube-scheduler's strategies, anybody, or the agent's claims."""
 
-    MOST_ALLOCATED = "MostAllocated"
+    DEFAULT_STRATEGY = "MostAllocated"
     LEAST_ALLOCATED = "LeastAllocated"
     RANDOM = "random"
     CLAIMS = "claims"

@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Packages, files and folders of protos that hold the rules. Paths are only added, never removed.
 ENABLED = (
+    "estimator",
     "federation/bridge",
     "federation/capacity",
     "federation/cli",

@@ -1,4 +1,4 @@
-"""What the agent knows and answers: reports in sequence, heartbeats, and places for replicas.
+"""The agent's answers: reports in sequence, heartbeats, and places for replicas.
 
 Must not know the wire's transport or Kubernetes; one loop owns it. Times are Unix seconds.
 """
@@ -34,7 +34,7 @@ class MemberCluster(Protocol):
 
     @property
     def measures(self) -> AgentMeasures:
-        """What is counted of the work for it."""
+        """The counts of the work for it."""
         ...
 
     def view(self) -> Visibility:
@@ -42,7 +42,7 @@ class MemberCluster(Protocol):
         ...
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity] | None:
-        """What to report, of this instant, as a count that may be made in any thread.
+        """Return a count, in any thread, of the capacity to report of this instant.
 
         Graded by ``model`` unless that has no grades. None: the cluster has said nothing yet.
         """
@@ -57,7 +57,7 @@ class MemberCluster(Protocol):
         ...
 
     def echoes(self) -> tuple[int, tuple[Echo, ...]]:
-        """What there is of promises now, and which version of what to look for it answers.
+        """Return the promised pods that there are now, and the version of the interests it answers.
 
         0: it was never told. Together with ``counting``, with nothing between, one picture.
         """
@@ -76,7 +76,7 @@ class MemberCluster(Protocol):
         ...
 
     def exact(self) -> ExactEstimates:
-        """What fits now.
+        """Return exact estimates of now.
 
         Raises Unavailable without nodes to look at, and when the picture is not current; the
         others below likewise.
@@ -84,7 +84,7 @@ class MemberCluster(Protocol):
         ...
 
     def unclaimed(self, now: float) -> ExactEstimates:
-        """What fits beside all claims, for callers who know of no promise."""
+        """Return estimates beside all claims, for callers who know of no promise."""
         ...
 
     def asked(self, claims: Iterable[NodeClaim | None]) -> None:
@@ -144,7 +144,7 @@ class NodelessCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """What the control plane told this agent: the model to grade by, and how often to speak."""
+    """The control plane's orders for this agent: the model to grade by, and how often to speak."""
 
     model: ResourceModel
     model_hash: str
@@ -173,7 +173,7 @@ class Agent:
 
     @property
     def measures(self) -> AgentMeasures:
-        """What is counted of its work, in all its sessions."""
+        """The counts of its work, in all its sessions."""
         return self._member.measures
 
     @property
@@ -188,8 +188,8 @@ class Agent:
 
     def welcome(self, rhythm: Rhythm) -> bool:
         """Keep this rhythm from now on; whether another model comes with it."""
-        before, self._rhythm = self._rhythm, rhythm
-        return before is None or before.model_hash != rhythm.model_hash
+        former, self._rhythm = self._rhythm, rhythm
+        return former is None or former.model_hash != rhythm.model_hash
 
     def acknowledge(self, sequence: int) -> None:
         """The report of this sequence is stored."""
@@ -244,7 +244,7 @@ class Agent:
         return self._member.view()
 
     def exact(self) -> ExactEstimates:
-        """What fits now. Raises Unavailable when what is known may be out of date."""
+        """Return exact estimates of now. Raises Unavailable when the picture may be out of date."""
         return self._member.exact()
 
     def lost_plans(self) -> Sequence[LostPlan]:

@@ -53,7 +53,7 @@ _CREDENTIAL_GONE: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.Statu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterIdentity:
-    """What a cluster says of itself when it joins. ``uid`` is its kube-system namespace's."""
+    """A cluster's identity when it joins. ``uid`` is its kube-system namespace's."""
 
     uid: str
     kubernetes_version: str = ""
@@ -88,7 +88,7 @@ def identity_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolled:
-    """What a join token was exchanged for. ``expires_at`` is in Unix seconds.
+    """The credential that a join token was exchanged for. ``expires_at`` is in Unix seconds.
 
     ``last_epoch`` is the newest session that the control plane knows of this cluster.
     """
@@ -127,8 +127,8 @@ async def enrol(
 
 def reason_of(error: grpc.aio.AioRpcError) -> tuple[str | None, dict[str, str]]:
     """Return why a call was refused, for programs, and its facts; None where it does not say."""
-    told: Any = error
-    status, info = rpc_status.from_call(told), ErrorInfo()
+    call_error: Any = error
+    status, info = rpc_status.from_call(call_error), ErrorInfo()
     for detail in status.details if status is not None else ():
         if detail.Unpack(info):
             return info.reason, dict(info.metadata)
@@ -177,10 +177,10 @@ def fetch_pinned_ca(url: str, fingerprint: str) -> bytes:
         der = ssl.PEM_cert_to_DER_cert(match[0])
     except ValueError as error:
         raise PermissionRefused(f"{url} holds a certificate that cannot be read") from error
-    found = hashlib.sha256(der).hexdigest()
-    if not hmac.compare_digest(found, fingerprint):
+    digest = hashlib.sha256(der).hexdigest()
+    if not hmac.compare_digest(digest, fingerprint):
         raise PermissionRefused(
-            f"the CA certificate at {url} is not the pinned one: its SHA-256 is {found}, "
+            f"the CA certificate at {url} is not the pinned one: its SHA-256 is {digest}, "
             f"--ca-sha256 says {fingerprint}"
         )
     return ssl.DER_cert_to_PEM_cert(der).encode("ascii")

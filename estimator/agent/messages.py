@@ -49,9 +49,9 @@ def rhythm_from_welcome(welcome: Welcome) -> Rhythm:
     """The model to grade by, and the pace."""
     model = ResourceModel()
     if welcome.resource_models:
-        found = Violations()
-        model = read_model(welcome.resource_models, "welcome.resourceModels", found)
-        found.check()
+        violations = Violations()
+        model = read_model(welcome.resource_models, "welcome.resourceModels", violations)
+        violations.check()
     return Rhythm(
         model=model,
         model_hash=welcome.model_hash,
@@ -152,9 +152,9 @@ def enablement_messages(pairs: Iterable[tuple[str, str]]) -> list[ApiEnablement]
     ordered = sorted(pairs)
     return [
         ApiEnablement(
-            group_version=group_version, resources=[ApiResource(kind=kind) for _, kind in each]
+            group_version=group_version, resources=[ApiResource(kind=kind) for _, kind in group]
         )
-        for group_version, each in groupby(ordered, key=itemgetter(0))
+        for group_version, group in groupby(ordered, key=itemgetter(0))
     ]
 
 

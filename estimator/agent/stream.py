@@ -88,7 +88,7 @@ async def unknown_apis() -> frozenset[tuple[str, str]] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """Who speaks: the cluster, its credential, and what its Hello says beside the epoch.
+    """The speaker: the cluster, its credential, and its Hello but for the epoch.
 
     ``apis`` gives (groupVersion, kind) pairs, None when they are not known. ``placer`` is who puts
     pods where room was promised: none, extender or binder. A first report waits at most

@@ -244,7 +244,7 @@ class Binder:
         if pod.unjudged:
             return f"left alone: {SCHEDULER_NAME} cannot judge {', '.join(pod.unjudged)}"
         for other in self._cluster.cache.repelling():
-            if any(each.concerns(pod.namespace, pod.labels) for each in other.repulsions):
+            if any(repulsion.concerns(pod.namespace, pod.labels) for repulsion in other.repulsions):
                 return (
                     f"left alone: {SCHEDULER_NAME} cannot judge the anti-affinity of pod "
                     f"{other.namespace}/{other.name}"
@@ -287,10 +287,10 @@ class Binder:
 
     def _give_back(self, assigned: Iterable[Assigned], why: str, now: float) -> None:
         """These got a node and do not keep it; they come again after a while."""
-        for each in assigned:
-            self._cluster.cache.take_back(each.pod.uid)
-            self._queue.postpone(each.pod.uid, now)
-            self._warn(each.pod, why)
+        for entry in assigned:
+            self._cluster.cache.take_back(entry.pod.uid)
+            self._queue.postpone(entry.pod.uid, now)
+            self._warn(entry.pod, why)
 
     def _forget(self, uid: str) -> None:
         if self._cluster.cache.is_assumed(uid):

@@ -45,7 +45,7 @@ class UnreadableGroup(ValueError):
 
 @dataclass(slots=True, kw_only=True)
 class _Group:
-    """What its first pod said, and its pods since: all, those with a node, those that wait.
+    """A group as its first pod describes it, and its pods: all, those with a node, those that wait.
 
     A pod counts as bound once it was released to be.
     """
@@ -60,7 +60,7 @@ class _Group:
 
 
 def membership(pod: IncomingPod) -> GangMembership | None:
-    """None for an ordinary pod: one of the labels is missing. Raises UnreadableGroup."""
+    """Return None for an ordinary pod: one of the labels is missing. Raises UnreadableGroup."""
     name, minimum = pod.labels.get(NAME_LABEL), pod.labels.get(MINIMUM_LABEL)
     if not name or not minimum:
         return None
@@ -105,7 +105,7 @@ class Gangs:
             del self._groups[name]
 
     def order(self, pod: IncomingPod) -> Order:
-        """Where the pod stands in the queue; pods of a group stand together."""
+        """Return the pod's place in the queue; pods of a group stand together."""
         key = f"{pod.namespace}/{pod.name}"
         name = self._group_of.get(pod.uid)
         if name is None:
@@ -135,7 +135,7 @@ class Gangs:
         return ""
 
     def permit(self, pod: IncomingPod, node: str, now: float) -> list[Assigned]:
-        """Who may be bound now that this pod has a node: nobody while it waits for others."""
+        """Return the pods to bind now that this one has a node: none while it waits for others."""
         name = self._group_of.get(pod.uid)
         assigned = Assigned(pod=pod, node=node)
         if name is None:
@@ -161,14 +161,14 @@ class Gangs:
         return [] if name is None else self._released(self._groups[name])
 
     def expired(self, now: float) -> list[Assigned]:
-        """Those whose group did not come together in time; they wait no more."""
+        """Return the pods whose group did not come together in time; they wait no more."""
         groups = self._groups.values()
         late = [group for group in groups if group.waiting and group.deadline <= now]
-        return [each for group in late for each in self._released(group)]
+        return [entry for group in late for entry in self._released(group)]
 
     def reject_all(self) -> list[Assigned]:
         """Everybody that waits."""
-        return [each for group in self._groups.values() for each in self._released(group)]
+        return [entry for group in self._groups.values() for entry in self._released(group)]
 
     def next_deadline(self) -> float | None:
         """When ``expired`` has somebody next."""

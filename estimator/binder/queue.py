@@ -25,7 +25,7 @@ UNSCHEDULABLE_SECONDS: Final = 300.0
 
 
 class QueueState(Enum):
-    """Where a pod stands."""
+    """The place of a pod."""
 
     ACTIVE = auto()
     BACKING_OFF = auto()
@@ -120,7 +120,7 @@ class SchedulingQueue:
             self._back_off(entry)
 
     def cluster_changed(self, now: float) -> None:
-        """What was unschedulable may not be any more."""
+        """Note that unschedulable pods may have a node by now."""
         self._changes += 1
         for entry in list(self._unschedulable.values()):
             if entry.backoff_until <= now:

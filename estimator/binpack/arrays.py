@@ -20,7 +20,7 @@ DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRequest:
-    """What one replica asks of a node, in the three views kube-scheduler keeps apart.
+    """A replica's request to a node, in the three views that kube-scheduler keeps apart.
 
     Amounts are base units (cpu in millicores, everything else whole).
 
@@ -66,15 +66,15 @@ class NodeArrays:
     nonzero_requested: Mapping[str, IntArray] = field(default_factory=dict)
 
     def allocatable_n(self, resource: str) -> IntArray:
-        """What the nodes offer to pods."""
+        """The amounts that the nodes offer to pods."""
         return self._column(self.allocatable, resource)
 
     def requested_n(self, resource: str) -> IntArray:
-        """What the pods present ask for."""
+        """The requests of the pods on the nodes."""
         return self._column(self.requested, resource)
 
     def scored_n(self, resource: str) -> IntArray:
-        """What the pods present count for in Fit scoring."""
+        """The amounts that the pods on the nodes count for in Fit scoring."""
         if resource in self.nonzero_requested:
             return self.nonzero_requested[resource]
         return self.requested_n(resource)
@@ -113,9 +113,9 @@ class NodeArrays:
         return np.zeros(self.size, dtype=np.int64) if column is None else column
 
 
-def room_n(nodes: NodeArrays, request: ReplicaRequest, most: int) -> IntArray:
+def room_n(nodes: NodeArrays, request: ReplicaRequest, max_replicas: int) -> IntArray:
     """How many of the replica each node still takes, at most ``most``."""
-    room = np.full(nodes.size, most, dtype=np.int64)
+    room = np.full(nodes.size, max_replicas, dtype=np.int64)
     for resource, amount in request.amounts.items():
         if amount > 0:
             free_n = nodes.allocatable_n(resource) - nodes.requested_n(resource)

@@ -36,14 +36,16 @@ class BalancedAllocation:
 
     def applies_to(self, request: ReplicaRequest) -> bool:
         """Whether the replica asks for any of the resources; if not, the plugin has no say."""
-        asked = ((item.resource, request.amounts.get(item.resource, 0)) for item in self.weights)
-        return any(amount > 0 and why_dropped(name, amount) is None for name, amount in asked)
+        requested = (
+            (item.resource, request.amounts.get(item.resource, 0)) for item in self.weights
+        )
+        return any(amount > 0 and why_dropped(name, amount) is None for name, amount in requested)
 
     def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
         return float(MAX_NODE_SCORE)
 
     def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
-        columns = [each for each in self.columns(nodes, request) if each.dropped is None]
+        columns = [column for column in self.columns(nodes, request) if column.dropped is None]
         score_n = np.empty(nodes.size, dtype=np.int64)
         half = MAX_NODE_SCORE // 2
         for start in range(0, nodes.size, _BLOCK_NODES):
@@ -60,14 +62,14 @@ class BalancedAllocation:
         self, item: ResourceWeight, nodes: NodeArrays, request: ReplicaRequest
     ) -> ResourceColumn:
         name = item.resource
-        asked = request.amounts.get(name, 0)
+        requested = request.amounts.get(name, 0)
         allocatable_n = nodes.allocatable_n(name)
-        dropped = why_dropped(name, asked)
+        dropped = why_dropped(name, requested)
         return ResourceColumn(
             strategy=self.name,
             resource=name,
             weight=item.weight,
-            request=asked,
+            request=requested,
             used_n=nodes.requested_n(name),
             allocatable_n=allocatable_n,
             counted_n=(allocatable_n > 0) & (dropped is None),
@@ -112,7 +114,7 @@ def _balances_pn(columns: Sequence[ResourceColumn], block: slice) -> IntArray:
 
 
 def _half_difference_pn(counted_cn: Sequence[BoolArray], fraction_cpn: FloatArray) -> FloatArray:
-    """Of two fractions the deviation is half their difference, and is computed as that."""
+    """Compute the deviation of two fractions as half their difference."""
     difference_pn = np.zeros(fraction_cpn.shape[1:])
     for counted_n, fraction_pn in zip(counted_cn, fraction_cpn, strict=True):
         difference_pn = np.where(counted_n, fraction_pn - difference_pn, difference_pn)

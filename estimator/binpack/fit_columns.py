@@ -40,32 +40,32 @@ def _column(
     request: ReplicaRequest,
 ) -> ResourceColumn:
     name = item.resource
-    asked = request.scored(name)
+    requested = request.scored(name)
     used_n = nodes.scored_n(name)
     allocatable_n = nodes.allocatable_n(name)
-    dropped = why_dropped(name, asked)
+    dropped = why_dropped(name, requested)
     counted_n = allocatable_n > 0 if dropped is None else np.zeros(nodes.size, dtype=np.bool_)
     return ResourceColumn(
         strategy=strategy,
         resource=name,
         weight=item.weight,
-        request=asked,
+        request=requested,
         used_n=used_n,
         allocatable_n=allocatable_n,
         counted_n=counted_n,
-        score_n=rate(used_n + asked, np.maximum(allocatable_n, 1)),
+        score_n=rate(used_n + requested, np.maximum(allocatable_n, 1)),
         dropped=dropped,
     )
 
 
-def why_dropped(resource: str, asked: int) -> Skip | None:
+def why_dropped(resource: str, requested: int) -> Skip | None:
     """Why a configured resource takes no part on any node; None if it does.
 
     cpu, memory and ephemeral-storage count even when the replica does not ask for them.
     """
     if not is_countable(resource):
         return Skip.NOT_SCORED
-    if asked == 0 and resource not in (CPU, MEMORY, EPHEMERAL_STORAGE):
+    if requested == 0 and resource not in (CPU, MEMORY, EPHEMERAL_STORAGE):
         return Skip.NOT_REQUESTED
     return None
 

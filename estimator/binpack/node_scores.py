@@ -81,7 +81,7 @@ class NodeWithPods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeScore:
-    """What one node scores.
+    """The scores of one node.
 
     ``score`` is NodeResourcesFit's, 0 to 100, or Volcano's; None where the profile does not score
     by fit. ``balanced`` is BalancedAllocation's, None where that plugin has no say. ``total`` is
@@ -172,8 +172,12 @@ def _parts(
     """The plugins that look at fit, and those that look at balance; None where there is none."""
     if not isinstance(strategy, ScoringProfile):
         return total_n, None
-    fit = [each for each in strategy.plugins if not isinstance(each.strategy, BalancedAllocation)]
-    balanced = [each for each in strategy.plugins if each not in fit and each.has_a_say(request)]
+    fit = [
+        plugin for plugin in strategy.plugins if not isinstance(plugin.strategy, BalancedAllocation)
+    ]
+    balanced = [
+        plugin for plugin in strategy.plugins if plugin not in fit and plugin.has_a_say(request)
+    ]
     return _average(fit, nodes, request), _average(balanced, nodes, request)
 
 

@@ -33,7 +33,7 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlacement:
-    """What one node takes, and how it scored when its last replica was placed."""
+    """A node's replicas, and its score when the last of them was placed."""
 
     node: int
     replicas: int
@@ -98,9 +98,9 @@ def place(
 class _Seating:
     """Seat k of a node is its (k+1)-th replica; ``capacity_n`` is how many seats nodes have.
 
-    Once chosen, a node goes on being chosen while its next seat scores no lower, so a seat is
-    worth the lowest score among the node's seats up to it, and placing one at a time fills the
-    seats in the order (worth descending, node, seat).
+    Once chosen, a node goes on being chosen while its next seat scores no lower. A seat is
+    therefore worth the lowest score among the node's seats up to it. Placing one at a time fills
+    the seats in the order (worth descending, node, seat).
     """
 
     nodes: NodeArrays
@@ -111,24 +111,24 @@ class _Seating:
     def replicas_n(self, replicas: int) -> IntArray:
         """How many of ``replicas``, which all fit, each node takes.
 
-        The seats known of a node are doubled for as long as an unknown one could be among the
-        best: no more than ``replicas`` new seats a round, and as many rounds as the logarithm of
-        what the fullest node takes.
+        The computed seats of a node are doubled for as long as another one could be among the
+        best. A round computes at most ``replicas`` new seats. There are as many rounds as the
+        logarithm of the fullest node's replicas.
         """
         if replicas == int(self.capacity_n.sum()):
             return self.capacity_n
         best = self._first_seats().best(replicas)
-        node_m, worth_m, known = best.node_s, best.worth_s, 1
+        node_m, worth_m, seat_count = best.node_s, best.worth_s, 1
         while True:
             rival_m = best.could_precede_last(node_m, worth_m, replicas)
-            rival_m &= self.capacity_n[node_m] > known
+            rival_m &= self.capacity_n[node_m] > seat_count
             node_m, worth_m = node_m[rival_m], worth_m[rival_m]
             if len(node_m) == 0:
                 taken_n = np.bincount(best.node_s, minlength=self.nodes.size)
                 return taken_n.astype(np.int64, copy=False)
-            more, worth_m = self._next_seats(node_m, worth_m, known)
-            best = best.joined(more).best(replicas)
-            known *= 2
+            next_node_m, worth_m = self._next_seats(node_m, worth_m, seat_count)
+            best = best.joined(next_node_m).best(replicas)
+            seat_count *= 2
 
     def _first_seats(self) -> _Seats:
         node_m = np.flatnonzero(self.capacity_n)
@@ -136,15 +136,15 @@ class _Seating:
         return _Seats(node_s=node_m, seat_s=np.zeros_like(node_m), worth_s=score_n[node_m])
 
     def _next_seats(
-        self, node_m: IntArray, worth_m: FloatArray, known: int
+        self, node_m: IntArray, worth_m: FloatArray, seat_count: int
     ) -> tuple[_Seats, FloatArray]:
         """Seats ``known`` … 2 ``known`` - 1 of the nodes that have them; the worth of the last.
 
         ``worth_m`` is the worth of each node's last known seat.
         """
-        shape = (len(node_m), known)
+        shape = (len(node_m), seat_count)
         node_mk = np.broadcast_to(node_m[:, np.newaxis], shape)
-        seat_mk = np.broadcast_to(np.arange(known, 2 * known), shape)
+        seat_mk = np.broadcast_to(np.arange(seat_count, 2 * seat_count), shape)
         states = self.nodes.after(
             node_mk.ravel(), seat_mk.ravel(), self.request, self.strategy.resources
         )
@@ -172,16 +172,16 @@ class _Seats:
             worth_s=np.concatenate((self.worth_s, other.worth_s)),
         )
 
-    def best(self, wanted: int) -> _Seats:
+    def best(self, count: int) -> _Seats:
         """The first ``wanted`` seats in the order of placing, or all when there are fewer."""
-        order = np.lexsort((self.seat_s, self.node_s, -self.worth_s))[:wanted]
+        order = np.lexsort((self.seat_s, self.node_s, -self.worth_s))[:count]
         return _Seats(
             node_s=self.node_s[order], seat_s=self.seat_s[order], worth_s=self.worth_s[order]
         )
 
-    def could_precede_last(self, node_m: IntArray, worth_m: FloatArray, wanted: int) -> BoolArray:
+    def could_precede_last(self, node_m: IntArray, worth_m: FloatArray, count: int) -> BoolArray:
         """Which nodes' next seats, worth ``worth_m`` at best, could come before our last seat."""
-        if len(self.node_s) < wanted:
+        if len(self.node_s) < count:
             return np.ones(len(node_m), dtype=np.bool_)
         last_node, last_worth = int(self.node_s[-1]), float(self.worth_s[-1])
         higher_m: BoolArray = worth_m > last_worth

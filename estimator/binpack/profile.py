@@ -31,7 +31,7 @@ class WeightedPlugin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringProfile:
-    """What pods that name ``scheduler_name`` are scored by."""
+    """The strategies for pods that name ``scheduler_name``."""
 
     scheduler_name: str
     plugins: tuple[WeightedPlugin, ...]

@@ -16,7 +16,7 @@ _DEFAULTS = {CPU: f"{DEFAULT_CPU_MILLIS}m", MEMORY: str(DEFAULT_MEMORY_BYTES)}
 
 
 def replica_request(pod: PodResources) -> ReplicaRequest:
-    """What kube-scheduler counts for ``pod``. Raises QuantityError for a text that is no quantity.
+    """Return kube-scheduler's amounts of ``pod``. Raises QuantityError for no quantity.
 
     kube-scheduler 1.36 overlooks pod-level resources when it scores the incoming pod, though
     not once the pod is on its node; an evident oversight, kept because scores must agree.

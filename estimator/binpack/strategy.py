@@ -1,4 +1,4 @@
-"""What every strategy is: an order of the nodes, and the numbers it was made of.
+"""The interface of every strategy: an order of the nodes, and the numbers that it was made of.
 
 Must not prefer one strategy: the formulas live one per file beside this.
 """
@@ -111,7 +111,7 @@ class Strategy(Protocol):
         ...
 
     def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
-        """What ``score`` is made of, one column per configured resource, in configured order."""
+        """Return the parts of ``score``, a column per configured resource, in configured order."""
         ...
 
 

@@ -73,20 +73,20 @@ class VolcanoBinpack:
         self, item: ResourceWeight, nodes: NodeArrays, request: ReplicaRequest
     ) -> ResourceColumn:
         name = item.resource
-        asked = request.amounts.get(name, 0)
+        requested = request.amounts.get(name, 0)
         used_n = nodes.requested_n(name)
         allocatable_n = nodes.allocatable_n(name)
-        percent_n = (used_n + asked) * 100.0 / np.maximum(allocatable_n, 1)
+        percent_n = (used_n + requested) * 100.0 / np.maximum(allocatable_n, 1)
         return ResourceColumn(
             strategy=self.name,
             resource=name,
             weight=item.weight,
-            request=asked,
+            request=requested,
             used_n=used_n,
             allocatable_n=allocatable_n,
-            counted_n=np.full(nodes.size, asked > 0),
+            counted_n=np.full(nodes.size, requested > 0),
             score_n=np.where(allocatable_n > 0, percent_n, 0.0),
-            dropped=None if asked > 0 else Skip.NOT_REQUESTED,
+            dropped=None if requested > 0 else Skip.NOT_REQUESTED,
         )
 
 
@@ -110,7 +110,7 @@ def quantity_text(resource: str, amount: int) -> str:
 
 
 def volcano_request(pod: PodResources) -> ReplicaRequest:
-    """What Volcano counts for ``pod``: no defaults, and always one pod slot.
+    """Return Volcano's amounts of ``pod``: no defaults, and always one pod slot.
 
     Every container is rounded up by itself, where kube-scheduler rounds the pod once.
     """

@@ -200,16 +200,16 @@ class ClusterCache:
         self._put(pod)
 
     def _put(self, pod: Pod) -> None:
-        known = self._pods.get(pod.uid)
-        if known == pod:
+        former = self._pods.get(pod.uid)
+        if former == pod:
             return
-        if known is not None:
-            self._count(known, -1)
+        if former is not None:
+            self._count(former, -1)
         self._pods[pod.uid] = pod
         self._count(pod, +1)
         if self._on_change is not None:
-            self._on_change(known, pod)
-        was_bound = known is not None and known.state is _BOUND
+            self._on_change(former, pod)
+        was_bound = former is not None and former.state is _BOUND
         if pod.state is _BOUND and not was_bound and self._on_bound is not None:
             self._on_bound(pod)
 
@@ -221,12 +221,12 @@ class ClusterCache:
 
     def _drop(self, uid: str) -> None:
         self._unshown.discard(uid)
-        known = self._pods.pop(uid, None)
-        if known is None:
+        former = self._pods.pop(uid, None)
+        if former is None:
             return
-        self._count(known, -1)
+        self._count(former, -1)
         if self._on_change is not None:
-            self._on_change(known, None)
+            self._on_change(former, None)
 
     def assume(self, pod: Pod, node: str, now: float, version: int = 0) -> bool:
         """Count a waiting pod as bound to ``node`` from now on: it is being bound there.
@@ -236,16 +236,16 @@ class ClusterCache:
         ``Assumptions.begin``.
         """
         uid = pod.uid
-        known = self._pods.get(uid)
-        if known is not None and not known.state.has_no_node_yet and uid not in self._assumed:
-            return known.state is _BOUND
+        current = self._pods.get(uid)
+        if current is not None and not current.state.has_no_node_yet and uid not in self._assumed:
+            return current.state is _BOUND
         if not self.assumptions.begin(uid, now, self._uncount, version=version):
             return False
         self._assumed[uid] = node
-        known = self._pods.get(uid)
-        if known is None:
+        current = self._pods.get(uid)
+        if current is None:
             self._unshown.add(uid)
-        self._put(_bound_to(known or pod, node))
+        self._put(_bound_to(current or pod, node))
         return True
 
     def confirm(self, uid: str) -> None:
@@ -384,9 +384,9 @@ def _bound_to(pod: Pod, node: str) -> Pod:
 def _accumulate(total: dict[str, int], pod: Pod, sign: int) -> None:
     """Count ``pod`` in or out; a resource whose sum is back at 0 is no longer there."""
     for name, amount in (*pod.request.items(), (PODS, 1)):
-        left = total.get(name, 0) + sign * amount
-        if left:
-            total[name] = left
+        amount_now = total.get(name, 0) + sign * amount
+        if amount_now:
+            total[name] = amount_now
         else:
             total.pop(name, None)
 

@@ -53,7 +53,7 @@ class _Tally:
 
     @property
     def echo(self) -> Echo | None:
-        """None: there is no pod."""
+        """Return None: there is no pod."""
         if not (self.bound or self.unbound or self.finished):
             return None
         binding, component, shape = self.key
@@ -86,22 +86,22 @@ class EchoCount:
         self._changed: set[ReservationKey] = set()
         self._has_grown = False
 
-    def follow(self, before: Pod | None, after: Pod | None) -> None:
+    def follow(self, former: Pod | None, current: Pod | None) -> None:
         """A pod was ``before`` and is ``after``; None: not there."""
-        if before is not None:
-            tally = self._stands.pop(before.uid, None)
+        if former is not None:
+            tally = self._stands.pop(former.uid, None)
             if tally is not None:
-                self._add(tally, before, -1)
-        origin_before = before.origin if before is not None else None
-        origin_after = after.origin if after is not None else None
+                self._add(tally, former, -1)
+        origin_before = former.origin if former is not None else None
+        origin_after = current.origin if current is not None else None
         # Most pods that say the same share it, which is quicker to see.
         if origin_before is not origin_after and origin_before != origin_after:
-            if before is not None:
-                self._index(before.origin, before.uid, is_there=False)
-            if after is not None:
-                self._index(after.origin, after.uid, is_there=True)
-        if after is not None:
-            self._stand(after)
+            if former is not None:
+                self._index(former.origin, former.uid, is_there=False)
+            if current is not None:
+                self._index(current.origin, current.uid, is_there=True)
+        if current is not None:
+            self._stand(current)
 
     def tell(self, update: InterestUpdate) -> Iterator[None]:
         """Look for this from now on. Goes on step by step, between which other things may happen.
@@ -111,7 +111,7 @@ class EchoCount:
         gone: Collection[str] = update.removed
         if update.whole:
             self.version = 0
-            listed = {each.binding for each in update.interests}
+            listed = {interest.binding for interest in update.interests}
             gone = [binding for binding in self._lookout.bindings() if binding not in listed]
         for binding in gone:
             yield from self._look_for(binding, None)
@@ -175,8 +175,8 @@ class EchoCount:
         return tally is not None and tally.key == key
 
     def _look_for(self, binding: str, interest: Interest | None) -> Iterator[None]:
-        before = self._lookout.get(binding)
-        uids = self._uids_of(before) if before is not None else set()
+        former = self._lookout.get(binding)
+        uids = self._uids_of(former) if former is not None else set()
         if interest is None:
             self._lookout.remove(binding)
         else:
@@ -239,7 +239,7 @@ class EchoCount:
 
 
 def state_of(pod: Pod) -> echoes.SightingState | None:
-    """What the pod is to a promise; None: nothing."""
+    """Return the pod's part in a promise; None: it has none."""
     match pod.state:
         case PodState.BOUND:
             return echoes.SightingState.BOUND
@@ -253,15 +253,15 @@ def state_of(pod: Pod) -> echoes.SightingState | None:
 
 
 def _put(index: dict[_Key, set[str]], key: _Key, uid: str) -> None:
-    found = index.get(key)
-    if found is None:
+    uids = index.get(key)
+    if uids is None:
         index[key] = {uid}
     else:
-        found.add(uid)
+        uids.add(uid)
 
 
 def _drop(index: dict[_Key, set[str]], key: _Key, uid: str) -> None:
-    found = index[key]
-    found.discard(uid)
-    if not found:
+    uids = index[key]
+    uids.discard(uid)
+    if not uids:
         del index[key]

@@ -217,8 +217,10 @@ class Claims:
     ) -> None:
         """Replace what a promise holds, for good unless it expires."""
         held = tuple(replace(claim, promise=key) for claim in claims)
-        known = self._planned.get(key)
-        if (held, expires_at) == ((known.claims, known.expires_at) if known else ((), expires_at)):
+        former = self._planned.get(key)
+        if (held, expires_at) == (
+            (former.claims, former.expires_at) if former else ((), expires_at)
+        ):
             return
         self.version += 1
         if held:
@@ -288,14 +290,14 @@ class Claims:
         Such pods are those of this namespace and request, and of this promise.
         """
         own: list[Claim] = []
-        others: list[Claim] = []
+        foreign: list[Claim] = []
         for binding, held in self._by_binding.items():
             for claim in held.claims:
                 is_own = _namespace(binding) == namespace and claim.request == request
-                (own if is_own else others).append(claim)
+                (own if is_own else foreign).append(claim)
         for promise, held in self._planned.items():
-            (own if promise == key else others).extend(held.claims)
-        return own, others
+            (own if promise == key else foreign).extend(held.claims)
+        return own, foreign
 
     def _take_one(self, binding: str, position: int) -> None:
         self.version += 1
@@ -433,9 +435,9 @@ class AssumedPods:
         rows = {self._table.nodes[row].name: row for _, row in taken}
         for claim in claims:
             key, row = claim.promise, rows.get(claim.node)
-            found = taken.get((key, row)) if key is not None and row is not None else None
-            if found is not None:
-                _add(found, claim.taken, -1)
+            usage = taken.get((key, row)) if key is not None and row is not None else None
+            if usage is not None:
+                _add(usage, claim.taken, -1)
         return {
             place: {name: amount for name, amount in amounts.items() if amount > 0}
             for place, amounts in taken.items()

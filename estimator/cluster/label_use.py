@@ -13,10 +13,10 @@ from estimator.nodes import Pod
 from federation.model.workload import NodeClaim
 
 # More keys make more pools than a report has cells for.
-MOST_KEYS: Final = 16
+MAX_KEYS: Final = 16
 # Requests that count as recent, each as much as a pod.
 RECENT_REQUESTS: Final = 256
-# A key moves up only when it is used so many times as much as the one before it: pools that are
+# A key moves up only when it is used so many times as much as the one before it. Pools that are
 # told apart in another order have to be built anew.
 AHEAD: Final = 2
 # Choices for which a key is kept after its last use: jobs come back.
@@ -33,12 +33,12 @@ class LabelUse:
         self._chosen: tuple[str, ...] = ()
         self._unused: Counter[str] = Counter()
 
-    def follow(self, before: Pod | None, after: Pod | None) -> None:
+    def follow(self, former: Pod | None, current: Pod | None) -> None:
         """A pod was one thing and is another; None: not there."""
-        if before is not None and before.selects_by:
-            self._use(before, -1)
-        if after is not None and after.selects_by:
-            self._use(after, +1)
+        if former is not None and former.selects_by:
+            self._use(former, -1)
+        if current is not None and current.selects_by:
+            self._use(current, +1)
 
     def asked(self, claims: Iterable[NodeClaim | None]) -> None:
         """Requests with these claims came in."""
@@ -59,9 +59,9 @@ class LabelUse:
         The choice changes only where use did by much, so that pools stay comparable.
         """
         use = self._pods + self._requests
-        kept = [key for key in self._chosen if self._is_kept(key, use)]
-        new = sorted(use.keys() - set(kept), key=lambda key: (-use[key], key))
-        self._chosen = _in_order([*kept, *new[:MOST_KEYS]], use)[:MOST_KEYS]
+        keys = [key for key in self._chosen if self._is_kept(key, use)]
+        new = sorted(use.keys() - set(keys), key=lambda key: (-use[key], key))
+        self._chosen = _in_order([*keys, *new[:MAX_KEYS]], use)[:MAX_KEYS]
         return self._chosen
 
     def _use(self, pod: Pod, sign: int) -> None:

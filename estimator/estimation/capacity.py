@@ -1,4 +1,4 @@
-"""What a report says of a cluster: its totals, its nodes by grade, and whether it changed much.
+"""The capacity of a cluster: its totals, its nodes by grade, and whether it changed much.
 
 Pure. Must not hold what the control plane decides on it: reservations are deducted there.
 """
@@ -22,7 +22,7 @@ from federation.model.resources import CPU, MAX_AMOUNT, MEMORY, PODS
 # A greater part than this of what was free came or went.
 CHANGED_PART: Final = 0.05
 # Of the allocatable.
-LEAST_BASE: Final = 0.01
+MIN_BASE: Final = 0.01
 
 
 class NodeSet(Enum):
@@ -137,7 +137,7 @@ def changed_much(
 def _moved(summary: ResourceSummary, now: ResourceSummary, name: str) -> bool:
     free = _free(summary, name)
     # Where next to nothing is free every pod would move it much.
-    base = max(free, LEAST_BASE * summary.allocatable.get(name, 0))
+    base = max(free, MIN_BASE * summary.allocatable.get(name, 0))
     return abs(_free(now, name) - free) > CHANGED_PART * base
 
 

@@ -158,14 +158,16 @@ def _take_in_place(walks: Sequence[Walk], together: Sequence[tuple[list[int], in
     for walk in walks:
         by_node.setdefault(walk.node, []).append(walk)
     demands = {
-        node: together if len(there) == len(walks) else _demands_of(there)
-        for node, there in by_node.items()
+        node: together if len(claims) == len(walks) else _demands_of(claims)
+        for node, claims in by_node.items()
     }
-    sets = min([column[node] // total for node, each in demands.items() for column, total in each])
+    sets = min(
+        [column[node] // total for node, columns in demands.items() for column, total in columns]
+    )
     if sets <= 0:
         return 0
-    for node, each in demands.items():
-        for column, total in each:
+    for node, columns in demands.items():
+        for column, total in columns:
             column[node] -= sets * total
     return sets
 
@@ -182,7 +184,7 @@ def _demands_of(walks: Sequence[Walk]) -> list[tuple[list[int], int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExactEstimates:
-    """What is asked of a snapshot, with the quotas of the same instant. Answers are capped at
+    """Exact answers from a snapshot, with the quotas of the same instant. They are capped at
     MAX_REPLICAS; ``assumed`` workloads are placed first, one set each.
     """
 

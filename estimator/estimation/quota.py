@@ -1,4 +1,4 @@
-"""What the ResourceQuotas of a namespace still allow.
+"""The amounts that the ResourceQuotas of a namespace still allow.
 
 Pure. Must not look at nodes. Counts what is requested: limits that pods must have are not known.
 """
@@ -46,19 +46,19 @@ def sets_allowed(
     assumed: Sequence[Sequence[Component]] = (),
 ) -> int:
     """Sets that the tightest quota allows beside one set of each ``assumed`` workload."""
-    most = MAX_REPLICAS
+    max_sets = MAX_REPLICAS
     for quota in quotas:
         demanded = _demanded(quota, workload)
         if not demanded:
             continue
-        held = _demanded(quota, [component for each in assumed for component in each])
+        held = _demanded(quota, [component for components in assumed for component in components])
         for name, amount in demanded.items():
-            most = min(most, max(0, quota.left[name] - held[name]) // amount)
-    return most
+            max_sets = min(max_sets, max(0, quota.left[name] - held[name]) // amount)
+    return max_sets
 
 
 def _demanded(quota: Quota, workload: Sequence[Component]) -> Counter[str]:
-    """What one set takes of the quota, positive amounts only."""
+    """Return the amounts that one set takes of the quota, positive ones only."""
     demanded: Counter[str] = Counter()
     for component in workload:
         if component.replicas and quota.counts(component.requirements):

@@ -41,7 +41,7 @@ from federation.model.workload import (
     TolerationOperator,
 )
 
-MOST_ASKED: Final = MAX_AMOUNT // 1000
+MAX_REQUEST: Final = MAX_AMOUNT // 1000
 # Volumes that every node can give; any other kind may bind a pod to some nodes.
 _VOLUMES_OF_ANY_NODE: Final = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "hostPath", "image", "projected", "secret"}
@@ -128,7 +128,7 @@ def _countable(request: ReplicaRequest) -> ReplicaRequest:
     """No node has as much as where amounts are cut off, and arrays hold no more."""
     views = (request.amounts, request.nonzero, request.nonzero_placed)
     amounts, nonzero, placed = (
-        {name: min(amount, MOST_ASKED) for name, amount in view.items()} for view in views
+        {name: min(amount, MAX_REQUEST) for name, amount in view.items()} for view in views
     )
     return ReplicaRequest(amounts=amounts, nonzero=nonzero, nonzero_placed=placed)
 
@@ -153,15 +153,15 @@ def _node_claim(spec: IncomingSpec) -> NodeClaim:
 
 
 def _tolerations(raw: Iterable[RawToleration]) -> Iterator[Toleration]:
-    for each in raw:
-        operator = each.operator or TolerationOperator.EQUAL.value
+    for toleration in raw:
+        operator = toleration.operator or TolerationOperator.EQUAL.value
         # An operator of a newer Kubernetes is not applied: the taint then keeps the pod away.
         if operator in set(TolerationOperator):
             yield Toleration(
-                key=each.key or "",
+                key=toleration.key or "",
                 operator=TolerationOperator(operator),
-                value=each.value or "",
-                effect=TaintEffect(each.effect) if each.effect else None,
+                value=toleration.value or "",
+                effect=TaintEffect(toleration.effect) if toleration.effect else None,
             )
 
 
@@ -172,14 +172,14 @@ def _unjudged(spec: IncomingSpec) -> Iterator[str]:
     if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
         yield "pod anti-affinity"
     constraints = spec.topology_spread_constraints or ()
-    if any(each.when_unsatisfiable != "ScheduleAnyway" for each in constraints):
+    if any(entry.when_unsatisfiable != "ScheduleAnyway" for entry in constraints):
         yield "topology spread constraints"
     for kind in sorted(_prepared_volumes(spec)):
         yield f"a {kind} volume"
     if spec.resource_claims:
         yield "resource claims"
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    if any(port.host_port for each in containers for port in each.ports or ()):
+    if any(port.host_port for entry in containers for port in entry.ports or ()):
         yield "host ports"
 
 

@@ -56,23 +56,23 @@ class Election:
     def is_leader(self, now: float) -> bool:
         return self._renewed_at is not None and now < self._renewed_at + GIVE_UP_SECONDS
 
-    def claim(self, found: Lease | None, now: float, wall: float) -> Lease | None:
+    def claim(self, stored: Lease | None, now: float, wall: float) -> Lease | None:
         """Return the lease to write to become or stay the leader; None while another one is."""
-        if found is None:
+        if stored is None:
             return Lease(holder=self.identity, acquired_at=wall, renewed_at=wall)
-        if found != self._seen:
-            self._seen, self._seen_at = found, now
-        if found.holder == self.identity:
-            return replace(found, duration_seconds=LEASE_SECONDS, renewed_at=wall)
+        if stored != self._seen:
+            self._seen, self._seen_at = stored, now
+        if stored.holder == self.identity:
+            return replace(stored, duration_seconds=LEASE_SECONDS, renewed_at=wall)
         self._renewed_at = None
-        if found.holder and now < self._seen_at + found.duration_seconds:
+        if stored.holder and now < self._seen_at + stored.duration_seconds:
             return None
         return Lease(
             holder=self.identity,
             acquired_at=wall,
             renewed_at=wall,
-            transitions=found.transitions + 1,
-            version=found.version,
+            transitions=stored.transitions + 1,
+            version=stored.version,
         )
 
     def written(self, asked_at: float) -> None:
@@ -83,12 +83,12 @@ class Election:
         """Another one was faster."""
         self._renewed_at = None
 
-    def resignation(self, found: Lease | None) -> Lease | None:
+    def resignation(self, stored: Lease | None) -> Lease | None:
         """Return the lease that lets another one begin at once; None without one to give."""
         self._renewed_at = None
-        if found is None or found.holder != self.identity:
+        if stored is None or stored.holder != self.identity:
             return None
-        return replace(found, holder="", duration_seconds=1.0)
+        return replace(stored, holder="", duration_seconds=1.0)
 
 
 class LeaseStore(Protocol):

@@ -190,7 +190,7 @@ class RawPod(RawStored, frozen=True):
 
 
 class Status(RawObject, frozen=True):
-    """What the API server says instead of an object when something went wrong."""
+    """The API server's answer in place of an object when something went wrong."""
 
     message: str = ""
     reason: str = ""

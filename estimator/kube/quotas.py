@@ -71,11 +71,11 @@ def quota_from_raw(raw: RawQuota) -> Quota:
                 ),
                 *(
                     Requirement(
-                        key=each.scope_name,
-                        operator=Operator(each.operator),
-                        values=tuple(each.values or ()),
+                        key=expression.scope_name,
+                        operator=Operator(expression.operator),
+                        values=tuple(expression.values or ()),
                     )
-                    for each in selector.match_expressions or ()
+                    for expression in selector.match_expressions or ()
                 ),
             ),
         )
@@ -88,14 +88,14 @@ def _left(hard: Mapping[str, str], used: Mapping[str, str]) -> dict[str, int]:
 
     Computed exactly and rounded down once. What limits anything but requests is left out.
     """
-    left: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for limited, text in hard.items():
         name = _requested_name(limited)
         if name is not None:
             nanos = parse_quantity(text).nanos - parse_quantity(used.get(limited, "0")).nanos
             amount = max(0, nanos) // nanos_per_base_unit(name)
-            left[name] = min(amount, left.get(name, amount))
-    return left
+            amounts[name] = min(amount, amounts.get(name, amount))
+    return amounts
 
 
 def _requested_name(limited: str) -> str | None:

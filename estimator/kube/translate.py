@@ -197,8 +197,8 @@ def _container_shapes(
     if not resized and not is_infeasible:
         return tuple(
             [
-                (each.restart_policy == "Always", _requests(each.resources), None, None)
-                for each in containers
+                (container.restart_policy == "Always", _requests(container.resources), None, None)
+                for container in containers
             ]
         )
     return tuple(
@@ -302,7 +302,7 @@ def node_from_raw(raw: RawNode) -> Node:
         (UNREACHABLE, ready_status == "Unknown"),
         (NOT_READY, ready_status not in ("True", "Unknown")),
     ):
-        if applies and all((each.key, each.effect) != _identity(implied) for each in taints):
+        if applies and all((taint.key, taint.effect) != _identity(implied) for taint in taints):
             taints.append(implied)
     return Node(
         name=raw.metadata.name,
@@ -369,8 +369,12 @@ def unix_seconds(timestamp: str | None) -> float:
 def requirements(raw: Iterable[RawRequirement] | None) -> tuple[Requirement, ...]:
     """Expressions over labels or fields. Raises ValueError for an operator that there is not."""
     return tuple(
-        Requirement(key=each.key, operator=Operator(each.operator), values=tuple(each.values or ()))
-        for each in raw or ()
+        Requirement(
+            key=requirement.key,
+            operator=Operator(requirement.operator),
+            values=tuple(requirement.values or ()),
+        )
+        for requirement in raw or ()
     )
 
 
@@ -381,7 +385,7 @@ def _selects_by(spec: PodSpec) -> tuple[str, ...]:
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     terms = (required.node_selector_terms if required is not None else None) or ()
-    expressions = (each for term in terms for each in term.match_expressions or ())
+    expressions = (expression for term in terms for expression in term.match_expressions or ())
     return _shared(
         tuple(dict.fromkeys([*(spec.node_selector or ()), *(e.key for e in expressions)]))
     )
@@ -394,7 +398,7 @@ def _shared(keys: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _repulsions(raw: RawPod) -> Iterator[Repulsion]:
-    """What the pod keeps away; a selector that is missing selects nothing."""
+    """Yield the selectors of pods that it keeps away; a missing selector selects nothing."""
     affinity = raw.spec.affinity or Affinity()
     terms = affinity.pod_anti_affinity.required if affinity.pod_anti_affinity is not None else None
     for term in terms or ():

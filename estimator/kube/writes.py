@@ -1,4 +1,4 @@
-"""What is written to the API server: bindings, events at pods, their condition, the binder's lease.
+"""Writes to the API server: bindings, events at pods, their condition, the binder's lease.
 
 Must not decide what to write. No call is repeated here but to find out whether a binding whose
 answer was lost had been made.

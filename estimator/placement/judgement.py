@@ -37,7 +37,7 @@ _NAMED_RESOURCES: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """What there is on nodes besides their pods: claims for a pod, others', and assumed pods.
+    """The room on nodes that is taken besides pods: claims for a pod, others', and assumed pods.
 
     ``promise`` is the one that the pod stands for; ``assumed`` what pods on their way may take, by
     resource, beyond the claims that they come for.
@@ -94,9 +94,9 @@ class Judgement:
 
         short = short_of(filled)
         never = _filtered(strategy, unresolvable(arrays, pod.request))
+        without_claims = short_of(arrays_beside((), snapshot, positions))
         short_by = [
-            _any(each, feasible)
-            for each in (short_of(arrays_beside((), snapshot, positions)), short_of(arrays), short)
+            _any(shortage, feasible) for shortage in (without_claims, short_of(arrays), short)
         ]
         planned = [claim for claim in claimed.own if claim.promise is not None]
         size = len(snapshot)
@@ -153,7 +153,7 @@ class Judgement:
         return int(np.argmax(np.where(open_n, score_n, -np.inf)))
 
     def reasons(self) -> list[str]:
-        """What keeps the pod from every node; empty where nothing does."""
+        """Return why the pod is kept from every node; empty where nothing does."""
         named = list(self.short)[:_NAMED_RESOURCES]
         code_n = (~self.feasible_n).astype(np.int64)
         code_n |= self.kept_from_n << 1
@@ -165,7 +165,7 @@ class Judgement:
         return [texts[code] for code in codes]
 
     def why_nowhere(self) -> str:
-        """What keeps the pod from all nodes, counted."""
+        """Return the causes that keep the pod from all nodes, counted."""
         reasons = []
         ruled_out = int((~self.feasible_n).sum())
         if ruled_out:
@@ -174,8 +174,8 @@ class Judgement:
             short = int((short_n & self.feasible_n).sum())
             if short:
                 reasons.append(f"{short} short of {name}")
-        found = f"{int(self.fits_n.sum())} of {self.arrays.size} nodes fit"
-        return f"{found}: {', '.join(reasons)}" if reasons else found
+        summary = f"{int(self.fits_n.sum())} of {self.arrays.size} nodes fit"
+        return f"{summary}: {', '.join(reasons)}" if reasons else summary
 
     def fits_without(self, row: int, leaving: Iterable[Pod]) -> bool:
         """Whether the pod fits the node once these have left it."""

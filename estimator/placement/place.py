@@ -25,7 +25,7 @@ from federation.model.resources import CPU, MAX_AMOUNT, MEMORY, PODS
 from federation.model.shapes import ReservationKey
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
-MOST_ALLOCATED: Final = MostAllocated(
+DEFAULT_STRATEGY: Final = MostAllocated(
     weights=(ResourceWeight(resource=CPU, weight=1), ResourceWeight(resource=MEMORY, weight=1))
 )
 
@@ -49,7 +49,7 @@ def place_shares(
     claims: Claims,
     order: PlaceOrder,
     now: float,
-    strategy: Strategy = MOST_ALLOCATED,
+    strategy: Strategy = DEFAULT_STRATEGY,
 ) -> NodePlan:
     """Place share after share by score on what pods and claims leave, and claim what was placed.
 
@@ -124,16 +124,19 @@ def arrays_beside(
 ) -> NodeArrays:
     """The snapshot's columns with claimed room counted as requested; ``rows`` is row by name."""
     # A node that is gone took the claim's room with it.
-    there = [claim for claim in claims if claim.node in rows]
-    row_m = np.fromiter((rows[claim.node] for claim in there), dtype=np.int64, count=len(there))
+    seated = [claim for claim in claims if claim.node in rows]
+    row_m = np.fromiter((rows[claim.node] for claim in seated), dtype=np.int64, count=len(seated))
     return NodeArrays(
         size=len(snapshot),
         allocatable=snapshot.table.allocatable,
         requested=_added(
-            snapshot.requested, len(snapshot), row_m, [claim.taken for claim in there]
+            snapshot.requested, len(snapshot), row_m, [claim.taken for claim in seated]
         ),
         nonzero_requested=_added(
-            snapshot.nonzero, len(snapshot), row_m, [claim.nonzero_taken for claim in there]
+            snapshot.nonzero,
+            len(snapshot),
+            row_m,
+            [claim.nonzero_taken for claim in seated],
         ),
     )
 
@@ -144,12 +147,12 @@ def fitting(
     rows: Mapping[str, int],
     counted_n: BoolArray | None = None,
 ) -> list[int]:
-    """Of claim after claim how many replicas pods and the claims before it leave room for.
+    """Yield how many replicas of claim after claim pods and earlier claims leave room for.
 
     On all nodes, or on ``counted_n`` alone.
     """
     crowded = set(_crowded(snapshot, claims, rows, counted_n).nonzero()[0].tolist())
-    left: dict[tuple[int, str], int] = {}
+    remaining: dict[tuple[int, str], int] = {}
     fits = []
     for claim in claims:
         row = rows.get(claim.node)
@@ -158,7 +161,7 @@ def fitting(
         elif row not in crowded:
             fits.append(claim.replicas)
         else:
-            fits.append(_take(snapshot, row, claim, left))
+            fits.append(_take(snapshot, row, claim, remaining))
     return fits
 
 
@@ -176,17 +179,17 @@ def _crowded(
     return crowded_n
 
 
-def _take(snapshot: Snapshot, row: int, claim: Claim, left: dict[tuple[int, str], int]) -> int:
-    """As many of the claim's replicas as what is ``left`` of the node has room for."""
-    asked = {**claim.request, PODS: 1}
-    for name in asked:
-        if (row, name) not in left:
+def _take(snapshot: Snapshot, row: int, claim: Claim, remaining: dict[tuple[int, str], int]) -> int:
+    """Return how many of the claim's replicas the ``remaining`` room of the node takes."""
+    needed = {**claim.request, PODS: 1}
+    for name in needed:
+        if (row, name) not in remaining:
             free = int(snapshot.allocatable_n(name)[row]) - int(snapshot.requested_n(name)[row])
-            left[row, name] = free
-    replicas = min(left[row, name] // amount for name, amount in asked.items())
+            remaining[row, name] = free
+    replicas = min(remaining[row, name] // amount for name, amount in needed.items())
     replicas = max(0, min(replicas, claim.replicas))
-    for name, amount in asked.items():
-        left[row, name] -= replicas * amount
+    for name, amount in needed.items():
+        remaining[row, name] -= replicas * amount
     return replicas
 
 
@@ -228,13 +231,13 @@ def _claims(
     amounts = without_slots(request.amounts)
     return [
         Claim(
-            node=snapshot.table.nodes[each.node].name,
-            replicas=each.replicas,
+            node=snapshot.table.nodes[entry.node].name,
+            replicas=entry.replicas,
             request=amounts,
             nonzero=request.nonzero_placed,
             node_claim=node_claim,
         )
-        for each in placement.nodes()
+        for entry in placement.nodes()
     ]
 
 
@@ -243,14 +246,14 @@ def _node_shares(
 ) -> list[NodeShare]:
     return [
         NodeShare(
-            node=snapshot.table.nodes[each.node].name,
+            node=snapshot.table.nodes[entry.node].name,
             component=component,
-            replicas=each.replicas,
+            replicas=entry.replicas,
             # Sums of floats may come to a little more.
-            score=max(-scale, min(float(score_n[each.node]), scale)),
+            score=max(-scale, min(float(score_n[entry.node]), scale)),
             scale=scale,
         )
-        for each in placement.nodes()
+        for entry in placement.nodes()
     ]
 
 
@@ -262,9 +265,9 @@ def _why_unplaced(
     feasible: BoolArray,
 ) -> str:
     component = f" of {share.component}" if share.component else ""
-    found = f"{missing} of {share.replicas} replicas{component} found no node"
+    summary = f"{missing} of {share.replicas} replicas{component} found no node"
     if not arrays.size:
-        return f"{found}: the cluster has no nodes"
+        return f"{summary}: the cluster has no nodes"
     reasons = []
     ruled_out = arrays.size - int(feasible.sum())
     if ruled_out:
@@ -273,11 +276,11 @@ def _why_unplaced(
         short = int((short_n & feasible).sum())
         if short:
             reasons.append(f"{short} short of {name}")
-    return f"{found} among {arrays.size}: {', '.join(reasons)}"
+    return f"{summary} among {arrays.size}: {', '.join(reasons)}"
 
 
 # Each costs about as much as an order of its own: more would hold up the loop.
-MOST_MOVED: Final = 200
+MAX_MOVED: Final = 200
 # Scores that fill nodes use up one resource of a node and waste what it has left of the others.
 # Where hardly any room is left, all find nodes only where these are used up together.
 BALANCED: Final = BalancedAllocation(
@@ -287,21 +290,21 @@ BALANCED: Final = BalancedAllocation(
 
 def seated_anew(
     held: Mapping[ReservationKey, Sequence[Claim]],
-    asked: Mapping[ReservationKey, ShareOrder],
+    share_orders: Mapping[ReservationKey, ShareOrder],
     snapshot: Snapshot,
     strategy: Strategy,
     seated: Callable[[Sequence[ShareOrder], Strategy], Sequence[Seating]],
 ) -> dict[ReservationKey, Seating]:
-    """Nodes for what is ``asked`` and for all that is ``held``: the largest first, else those that
-    the fewest nodes suit; by the strategy's scores, else by how they even out what nodes have left,
-    then also in the order of their claims.
+    """Return nodes for all that is ordered and all that is ``held``; nothing for half of it.
 
-    Nothing where that does not find one for every replica, or too many would have to move.
+    The largest come first, else those that the fewest nodes suit. Nodes are chosen by the
+    strategy's scores, else by how they even out what nodes have left, then also in the order of
+    the claims. Nothing is returned without a node for every replica, or if too many would move.
     """
-    if not held or len(held) > MOST_MOVED:
+    if not held or len(held) > MAX_MOVED:
         return {}
     shares = {key: share_like(key, claims[-1], replicas_of(claims)) for key, claims in held.items()}
-    shares.update(asked)
+    shares.update(share_orders)
     largest = largest_first(shares, snapshot)
     suiting = {
         key: _suiting(share.requirements.node_claim, snapshot) for key, share in shares.items()

@@ -57,9 +57,9 @@ class PlaceableNodes:
 
 
 class Plans:
-    """What is planned in one cluster.
+    """The planned promises of one cluster.
 
-    Every claim has room: one that loses it is moved to another node, and where there is none the
+    Every claim has room: one that loses it is moved to another node. Where there is none the
     promise is ``lost``, which says why, until the control plane asks for it no more.
     """
 
@@ -79,8 +79,8 @@ class Plans:
         """Claim nodes for every replica that is not bound yet, or leave all claims as they were."""
         self._claims.expire(now)
         self._claims.release(order.binding_key)
-        before = {key: self._claims.planned(key) for key in self._of_binding(order.binding_key)}
-        others = _without(self._claims.all(), before.values())
+        former = {key: self._claims.planned(key) for key in self._of_binding(order.binding_key)}
+        foreign = _without(self._claims.all(), former.values())
         keys = [_key(order.binding_key, share) for share in order.shares]
         bound = [
             self._bound(key, share.replicas) for key, share in zip(keys, order.shares, strict=True)
@@ -89,14 +89,14 @@ class Plans:
             replace(share, replicas=share.replicas - sum(nodes.values()))
             for share, nodes in zip(order.shares, bound, strict=True)
         ]
-        seatings = dict(zip(keys, self._seated(placeable, others, missing), strict=True))
+        seatings = dict(zip(keys, self._seated(placeable, foreign, missing), strict=True))
         if any(seating.unplaced for seating in seatings.values()):
             seatings |= self._seated_anew(
-                placeable, dict(zip(keys, missing, strict=True)), before.keys()
+                placeable, dict(zip(keys, missing, strict=True)), former.keys()
             )
         unplaced = sum(seating.unplaced for seating in seatings.values())
         if not unplaced:
-            for key in before.keys() - seatings.keys():
+            for key in former.keys() - seatings.keys():
                 self._claims.plan(key, ())
             for key, seating in seatings.items():
                 is_own = key.binding == order.binding_key
@@ -121,12 +121,12 @@ class Plans:
         )
 
     def lost_plans(self) -> list[LostPlan]:
-        """What cannot be kept, as the control plane is told."""
-        found = []
+        """Return the promises that cannot be kept, as the control plane is told."""
+        plans = []
         for key, reason in self.lost.items():
             sought = self._sought(key)
             if sought is not None and sought.decisions:
-                found.append(
+                plans.append(
                     LostPlan(
                         binding=key.binding,
                         component=key.component,
@@ -134,7 +134,7 @@ class Plans:
                         reason=reason,
                     )
                 )
-        return found
+        return plans
 
     def give_up(self, binding: str) -> None:
         """Nothing of the binding is planned any more."""
@@ -149,34 +149,34 @@ class Plans:
         To be called when the update is counted. Of a large one nothing is done before its end. What
         is not promised by plan any more leaves its claims to the pods of its binding for a while.
         """
-        self._told.update(each.binding for each in update.interests)
+        self._told.update(interest.binding for interest in update.interests)
         if not update.version:
             return
-        told, self._told = self._told, set()
+        bindings, self._told = self._told, set()
         for key in (*self._claims.promises(), *self.lost):
             is_gone = self._echoes.interest(key.binding) is None
             is_told = update.whole or key.binding in update.removed
             if is_gone and (is_told or not self._claims.is_provisional(key)):
                 self._drop(key)
-        self._leave_claims(told, now)
-        for key, sought in self._largest_first(told, placeable.snapshot):
+        self._leave_claims(bindings, now)
+        for key, sought in self._largest_first(bindings, placeable.snapshot):
             self._fill(key, sought, placeable)
             yield
 
-    def _leave_claims(self, told: Collection[str], now: float) -> None:
-        left: dict[str, list[Claim]] = defaultdict(list)
+    def _leave_claims(self, bindings: Collection[str], now: float) -> None:
+        claims_of: dict[str, list[Claim]] = defaultdict(list)
         decisions: dict[str, str] = {}
         for key in self._claims.promises():
-            if key.binding in told and not self._claims.is_provisional(key):
+            if key.binding in bindings and not self._claims.is_provisional(key):
                 sought = self._sought(key)
                 if sought is not None and sought.planned is None and sought.promised != 0:
-                    left[key.binding] += self._claims.planned(key)
+                    claims_of[key.binding] += self._claims.planned(key)
                     decisions[key.binding] = sought.decisions[-1] if sought.decisions else ""
-        for binding, claims in left.items():
+        for binding, claims in claims_of.items():
             self._claims.hold(binding, claims, now, decisions[binding])
 
     def claimed_for(self, pod: IncomingPod, placeable: PlaceableNodes, now: float) -> Claimed:
-        """What is claimed for a pod, and what others have that are not on their nodes yet.
+        """Return the claims for a pod, and those of others that are not on their nodes yet.
 
         Only claims that have room: others do not keep anybody from anything.
         """
@@ -184,20 +184,20 @@ class Plans:
         self.keep(placeable)
         sighting = PodSighting(state=SightingState.UNBOUND, request=pod.amounts, origin=pod.origin)
         promise = self._echoes.key_for(sighting)
-        own, others = self._claims.split(pod.namespace, pod.amounts, promise)
+        own, foreign = self._claims.split(pod.namespace, pod.amounts, promise)
         gone = self._without_room(placeable.snapshot)
-        fitting_others = (gone.get(id(claim), claim) for claim in others)
-        others = [claim for claim in fitting_others if claim.replicas]
-        assumed = self._assumed.beside(others, placeable.snapshot.table)
-        return Claimed(own=own, others=others, promise=promise, assumed=assumed)
+        fitting_others = (gone.get(id(claim), claim) for claim in foreign)
+        foreign = [claim for claim in fitting_others if claim.replicas]
+        assumed = self._assumed.beside(foreign, placeable.snapshot.table)
+        return Claimed(own=own, others=foreign, promise=promise, assumed=assumed)
 
     def _without_room(self, snapshot: Snapshot) -> Mapping[int, Claim]:
         """Claims of no promise that pods have left less room for, by identity, as far as they fit.
 
         Those of promises are moved.
         """
-        known = self._shortened
-        if known is None or known[0] is not snapshot or known[1] != self._claims.version:
+        cached = self._shortened
+        if cached is None or cached[0] is not snapshot or cached[1] != self._claims.version:
             claims = [*self._claims.all()]
             planned = [claim for claim in claims if claim.promise is not None]
             loose = [claim for claim in claims if claim.promise is None]
@@ -207,8 +207,8 @@ class Plans:
                 for claim, replicas in zip(loose, fits, strict=True)
                 if replicas < claim.replicas
             }
-            self._shortened = known = snapshot, self._claims.version, shortened
-        return known[2]
+            self._shortened = cached = snapshot, self._claims.version, shortened
+        return cached[2]
 
     def loosen(self, key: ReservationKey | None) -> None:
         """A pod that stood for the promise changes: another may have to come in its place."""
@@ -222,15 +222,15 @@ class Plans:
             sought = self._sought(key)
             if sought is not None:
                 self._fill(key, sought, placeable)
-        kept = self._kept
-        if kept is None or kept[0] is not placeable.snapshot or kept[1] != self._claims.version:
+        state = self._kept
+        if state is None or state[0] is not placeable.snapshot or state[1] != self._claims.version:
             self._move_displaced(placeable)
             self._kept = placeable.snapshot, self._claims.version
 
     def _move_displaced(self, placeable: PlaceableNodes) -> None:
-        """What has no room where it is goes elsewhere; of a node's claims the first stay."""
+        """Move claims without room elsewhere; of a node's claims the first stay."""
         held = {key: self._claims.planned(key) for key in self._claims.promises()}
-        claims = [claim for each in held.values() for claim in each]
+        claims = [claim for entries in held.values() for claim in entries]
         rows = self._positions.of(placeable.snapshot)
         fits = fitting(placeable.snapshot, claims, rows, placeable.counted_n)
         if all(replicas == claim.replicas for claim, replicas in zip(claims, fits, strict=True)):
@@ -241,8 +241,8 @@ class Plans:
                 standing[claim.promise].append(replace(claim, replicas=replicas))
         displaced = {
             key: missing
-            for key, before in held.items()
-            if (missing := replicas_of(before) - replicas_of(standing[key]))
+            for key, former in held.items()
+            if (missing := replicas_of(former) - replicas_of(standing[key]))
         }
         until = {key: self._claims.expires_at(key) for key in displaced}
         for key in displaced:
@@ -258,12 +258,12 @@ class Plans:
             self._claims.plan(key, (*standing[key], *seating.claims), until[key])
 
     def standing(self, placeable: PlaceableNodes) -> ClaimedSnapshot:
-        """What claims leave, and how many replicas have one."""
-        known, snapshot = self._standing, placeable.snapshot
-        if known is None or known[0] is not snapshot or known[1] != self._claims.version:
-            known = snapshot, self._claims.version, self._stand(snapshot)
-            self._standing = known
-        return known[2]
+        """Return the snapshot beside the claims, and how many replicas have one."""
+        cached, snapshot = self._standing, placeable.snapshot
+        if cached is None or cached[0] is not snapshot or cached[1] != self._claims.version:
+            cached = snapshot, self._claims.version, self._stand(snapshot)
+            self._standing = cached
+        return cached[2]
 
     def _stand(self, snapshot: Snapshot) -> ClaimedSnapshot:
         promises = self._claims.promises()
@@ -279,28 +279,28 @@ class Plans:
             covered.update({name: amount * waiting for name, amount in key.shape})
             covered[PODS] += waiting
         arrays = arrays_beside(
-            [each for claims in held.values() for each in claims], snapshot, rows
+            [claim for claims in held.values() for claim in claims], snapshot, rows
         )
-        left = {name: amount - covered[name] for name, amount in snapshot.waiting.items()}
+        uncovered = {name: amount - covered[name] for name, amount in snapshot.waiting.items()}
         return ClaimedSnapshot(
             snapshot=replace(
                 snapshot,
                 requested=arrays.requested,
-                waiting={name: amount for name, amount in left.items() if amount > 0},
+                waiting={name: amount for name, amount in uncovered.items() if amount > 0},
             ),
             replicas=replicas,
         )
 
     def _fill(self, key: ReservationKey, sought: SoughtShape, placeable: PlaceableNodes) -> None:
-        """As many claims as replicas are promised by plan and have no pod on a node."""
+        """Hold as many claims as replicas are promised by plan and have no pod on a node."""
         held = self._claims.planned(key)
         if sought.planned is None:
             # What was just claimed may be promised by plan in the next update.
             if not self._claims.is_provisional(key):
                 self._drop(key)
             return
-        wanted = max(0, sought.planned.replicas - self._echoes.held(key))
-        missing = wanted - replicas_of(held)
+        replica_count = max(0, sought.planned.replicas - self._echoes.held(key))
+        missing = replica_count - replicas_of(held)
         was_lost = self.lost.pop(key, None) is not None
         if missing > 0:
             share = ShareOrder(
@@ -312,19 +312,19 @@ class Plans:
             held += seating.claims
             if seating.unplaced:
                 # Once: what stays lost is tried every second.
-                every = replace(share, replicas=wanted)
-                if not was_lost and self._moved_for(key, every, placeable):
+                whole_share = replace(share, replicas=replica_count)
+                if not was_lost and self._moved_for(key, whole_share, placeable):
                     return
                 self.lost[key] = seating.why
-        self._claims.plan(key, first_replicas(held, wanted))
+        self._claims.plan(key, first_replicas(held, replica_count))
 
     def _moved_for(self, key: ReservationKey, share: ShareOrder, placeable: PlaceableNodes) -> bool:
         """Whether all it is to have found nodes, with claims of others that moved for it."""
         if key in self._assumed.promises():
             return False
         seatings = self._seated_anew(placeable, {key: share}, ())
-        for each, seating in seatings.items():
-            self._claims.plan(each, seating.claims, self._claims.expires_at(each))
+        for promise, seating in seatings.items():
+            self._claims.plan(promise, seating.claims, self._claims.expires_at(promise))
         return bool(seatings)
 
     def _seated(
@@ -338,7 +338,7 @@ class Plans:
     def _seated_anew(
         self,
         placeable: PlaceableNodes,
-        asked: Mapping[ReservationKey, ShareOrder],
+        orders: Mapping[ReservationKey, ShareOrder],
         dropped: Collection[ReservationKey],
     ) -> Mapping[ReservationKey, Seating]:
         """Nodes for what found none, and for the claims of others that move for it.
@@ -346,7 +346,7 @@ class Plans:
         Claims stay whose pods are on their way to them; what is ``dropped`` keeps none.
         """
         on_their_way = self._assumed.promises()
-        ended = {*dropped, *asked}
+        ended = {*dropped, *orders}
         held = {
             key: self._claims.planned(key)
             for key in self._claims.promises()
@@ -358,7 +358,7 @@ class Plans:
         def seated(shares: Sequence[ShareOrder], strategy: Strategy) -> list[Seating]:
             return self._seated(replace(placeable, strategy=strategy), staying, shares)
 
-        return seated_anew(held, asked, placeable.snapshot, placeable.strategy, seated)
+        return seated_anew(held, orders, placeable.snapshot, placeable.strategy, seated)
 
     def _drop(self, key: ReservationKey) -> None:
         self._claims.plan(key, ())
@@ -379,26 +379,26 @@ class Plans:
     def _largest_first(
         self, bindings: Iterable[str], snapshot: Snapshot
     ) -> list[tuple[ReservationKey, SoughtShape]]:
-        """What they look for; of many claims made at once the large ones are harder to place."""
-        found = {
+        """Return the orders of these promises, the large ones first: they are harder to place."""
+        orders = {
             ReservationKey(binding, sought.component, sought.shape): sought
             for binding in sorted(bindings)
             if (interest := self._echoes.interest(binding)) is not None
             for sought in interest.shapes
         }
-        return [(key, found[key]) for key in largest_first(found, snapshot)]
+        return [(key, orders[key]) for key in largest_first(orders, snapshot)]
 
     def _of_binding(self, binding: str) -> Collection[ReservationKey]:
         return [key for key in self._claims.promises() if key.binding == binding]
 
-    def _bound(self, key: ReservationKey, most: int) -> Counter[str]:
+    def _bound(self, key: ReservationKey, max_replicas: int) -> Counter[str]:
         """How many of a promise's pods are on which nodes, or have finished there."""
         nodes = sorted(
             pod.node
             for pod in self._echoes.pods_of(key)
             if pod.state in (PodState.BOUND, PodState.SUCCEEDED)
         )
-        return Counter(nodes[:most])
+        return Counter(nodes[:max_replicas])
 
 
 def echoes_with(echoes: Sequence[Echo], claimed: Mapping[ReservationKey, int]) -> tuple[Echo, ...]:
@@ -428,12 +428,12 @@ def _merged(
     component: str, bound: Mapping[str, int], seated: Iterable[NodeShare]
 ) -> Iterator[NodeShare]:
     """One share for each node, in their order: replicas that are there, and those to come."""
-    found = {
+    merged = {
         node: NodeShare(node=node, component=component, replicas=replicas, score=0.0, scale=0.0)
         for node, replicas in bound.items()
     }
     for share in seated:
-        there = bound.get(share.node, 0)
-        found[share.node] = replace(share, replicas=share.replicas + there)
-    for node in sorted(found):
-        yield found[node]
+        bound_there = bound.get(share.node, 0)
+        merged[share.node] = replace(share, replicas=share.replicas + bound_there)
+    for node in sorted(merged):
+        yield merged[node]

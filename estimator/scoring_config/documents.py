@@ -261,15 +261,15 @@ def go_duration(text: str) -> int | None:
     return -nanos if text.startswith("-") else nanos
 
 
-def _integer(value: Any, path: str, faults: Faults, most: int) -> int:
+def _integer(value: Any, path: str, faults: Faults, maximum: int) -> int:
     if value is None:
         return 0
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         value = int(value)  # JSON knows no difference between 1 and 1.0
     if isinstance(value, bool) or not isinstance(value, int):
         return _mistyped(path, "an integer", faults, 0)
-    if not -most - 1 <= value <= most:
-        return _mistyped(path, f"an integer from {-most - 1} to {most}", faults, 0)
+    if not -maximum - 1 <= value <= maximum:
+        return _mistyped(path, f"an integer from {-maximum - 1} to {maximum}", faults, 0)
     return value
 
 

@@ -67,9 +67,9 @@ def kube_scheduler_profiles(document: _Object) -> tuple[ScoringProfile, ...]:
 
 
 def _raise_any(stage: Stage, faults: Iterator[Fault]) -> None:
-    found = list(faults)
-    if found:
-        raise InvalidConfiguration(stage, found)
+    violations = list(faults)
+    if violations:
+        raise InvalidConfiguration(stage, violations)
 
 
 def _decoded(document: _Object) -> dict[str, Any]:
@@ -95,9 +95,9 @@ def _decoded_arguments(config: _Object, path: str, faults: Faults) -> Any:
 
 
 def _type_faults(document: _Object, api_version: str, kind: str, prefix: str) -> Iterator[Fault]:
-    for name, wanted in (("apiVersion", api_version), ("kind", kind)):
-        if document.get(name) != wanted:
-            rule = f"must be {wanted}"
+    for name, expected in (("apiVersion", api_version), ("kind", kind)):
+        if document.get(name) != expected:
+            rule = f"must be {expected}"
             yield Fault(field=f"{prefix}{name}", rule=rule, type=FaultType.NOT_SUPPORTED)
 
 
@@ -123,7 +123,7 @@ def _with_defaults(decoded: _Object) -> dict[str, Any]:
 
 
 def _fit_faults(at: int, profile: _Object) -> Iterator[Fault]:
-    """What is wrong with the arguments of NodeResourcesFit, if the profile builds it at all.
+    """Yield the faults of NodeResourcesFit's arguments, if the profile builds it at all.
 
     kube-scheduler looks for these only when it builds the plugin; a default plugin is built
     unless it is switched off everywhere.

@@ -337,8 +337,8 @@ def _queue_sort(profile: _Object) -> dict[str, list[dict[str, Any]]]:
 
 def _arguments(profile: _Object, name: str | None) -> Any:
     """The last arguments given for the plugin; None if there are none."""
-    given = [config for config in profile.get("pluginConfig", []) if config.get("name") == name]
-    return given[-1]["args"] if given and name else None
+    configs = [config for config in profile.get("pluginConfig", []) if config.get("name") == name]
+    return configs[-1]["args"] if configs and name else None
 
 
 def _extenders_faults(extenders: Sequence[_Object]) -> Iterator[Fault]:

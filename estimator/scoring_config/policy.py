@@ -137,9 +137,9 @@ def _path(at: int) -> str:
 def _decoded(document: _Object) -> _Object:
     faults: Faults = []
     policy: _Object = _POLICY(document, "", faults)
-    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if policy.get(name, wanted) != wanted:
-            fault = Fault(field=name, rule=f"must be {wanted}", type=FaultType.NOT_SUPPORTED)
+    for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if policy.get(name, expected) != expected:
+            fault = Fault(field=name, rule=f"must be {expected}", type=FaultType.NOT_SUPPORTED)
             faults.append(fault)
     if faults:
         raise InvalidConfiguration(Stage.DECODE, faults)

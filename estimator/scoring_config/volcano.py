@@ -37,7 +37,7 @@ _ACTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolcanoConfiguration:
-    """What scheduler.conf says. ``binpack`` is None when the plugin orders no nodes."""
+    """The content of scheduler.conf. ``binpack`` is None when the plugin orders no nodes."""
 
     binpack: VolcanoBinpack | None
     warnings: tuple[str, ...]
@@ -67,20 +67,20 @@ def _check_actions(actions: object) -> None:
         raise _refused("actions", "must be a comma-separated string of actions")
     for action in actions.split(","):
         if action.strip() not in _ACTIONS:
-            known = ", ".join(sorted(_ACTIONS))
-            raise _refused("actions", f"names {action.strip()!r}, but must be out of {known}")
+            names = ", ".join(sorted(_ACTIONS))
+            raise _refused("actions", f"names {action.strip()!r}, but must be out of {names}")
 
 
 def _plugins(tiers: object) -> list[tuple[str, Mapping[str, Any]]]:
     """Every plugin entry with its path, tier after tier."""
-    found = []
+    plugin_sections = []
     for at, tier in enumerate(_list(tiers, "tiers")):
         path = f"tiers[{at}]"
         plugins = _object(tier, path).get("plugins")
         for position, plugin in enumerate(_list(plugins, f"{path}.plugins")):
             field = f"{path}.plugins[{position}]"
-            found.append((field, _object(plugin, field)))
-    return found
+            plugin_sections.append((field, _object(plugin, field)))
+    return plugin_sections
 
 
 def _list(value: object, path: str) -> list[Any]:
@@ -114,7 +114,7 @@ class _Arguments:
         self._warnings = warnings
 
     def binpack(self) -> VolcanoBinpack | None:
-        """None for a plugin weight of 0: then Volcano registers no node order."""
+        """Return None for a plugin weight of 0: then Volcano registers no node order."""
         weight = self._integer("binpack.weight")
         # cpu and memory have keys of their own; in the list of resources they mean nothing.
         weights = {

@@ -80,17 +80,23 @@ class Extender:
         # Whoever asks again was not bound, and is on none of the nodes it was let on before.
         self._cluster.assumed.drop(pod.uid)
         judgement, positions = self._judged(pod)
-        found = verdicts(judgement, positions, offered.names)
-        if found.awaited and not found.kept:
+        judged = verdicts(judgement, positions, offered.names)
+        if judged.awaited and not judged.kept:
             # Of a refusal kube-scheduler would try again after an event; of an error, in a moment.
             return error_answer(
-                f"{found.awaited} nodes have room only if pods that were let on them just now are "
+                f"{judged.awaited} nodes have room only if pods that were let on them just now are "
                 "on others: ask again"
             )
-        self._assume(judgement, found.kept_n)
+        self._assume(judgement, judged.kept_n)
         return await _aside(
             len(body),
-            partial(filter_answer, offered, found.kept, found.failed, found.unresolvable),
+            partial(
+                filter_answer,
+                offered,
+                judged.kept,
+                judged.failed,
+                judged.unresolvable,
+            ),
         )
 
     async def prioritize(self, body: bytes) -> bytes:
@@ -107,8 +113,8 @@ class Extender:
         judgement, positions = self._judged(self._pod(offered.pod))
         victims_by_node = {}
         for node, victims in offered.victims.items():
-            known = (self._cluster.cache.pod(uid) for uid in victims.uids)
-            leaving = [pod for pod in known if pod is not None]
+            pods = (self._cluster.cache.pod(uid) for uid in victims.uids)
+            leaving = [pod for pod in pods if pod is not None]
             if victims.uids and fits_without(judgement, positions, node, leaving):
                 victims_by_node[node] = victims
         return preempt_answer(victims_by_node)
@@ -177,7 +183,7 @@ MAX_POINTS: Final = 10
 UNKNOWN_NODE: Final = "the agent does not know this node"
 KEPT_ELSEWHERE: Final = "room is kept for it on another node"
 SCARCE: Final = "nearly all that is free is promised to others, so that another node comes first"
-# A pod counts on every node it is let on until it is seen: where claims leave room for fewer such
+# A pod counts on every node it is let on until it is seen. Where claims leave room for fewer such
 # pods than this, it is let on one node alone.
 AMPLE_PODS: Final = 8
 
@@ -277,9 +283,9 @@ def fits_without(
 def ten_points(strategy: Strategy, request: ReplicaRequest, score_n: ScoreArray) -> IntArray:
     """Any strategy's scores as 0 to 10; all 0 where the strategy cannot tell nodes apart.
 
-    Linear from its lowest score to its highest, to the nearest whole point, halves up: a score s of
-    0 to 100 becomes floor(s / 10 + 0.5). kube-scheduler multiplies points by 10 and by the
-    extender's weight; it clamps nothing, so no score may leave the range here.
+    Linear from its lowest score to its highest, to the nearest whole point, halves up. A score s
+    of 0 to 100 becomes floor(s / 10 + 0.5), for example. kube-scheduler multiplies points by 10 and
+    by the extender's weight. It clamps nothing, so no score may leave the range here.
     """
     lowest, highest = _range(strategy, request)
     if lowest == highest:

@@ -38,7 +38,7 @@ MAX_READS: Final = 32
 IDLE_SECONDS: Final = 30.0
 HANDSHAKE_SECONDS: Final = 10.0
 # A few kube-schedulers keep a few each.
-MOST_CONNECTIONS: Final = 200
+MAX_CONNECTIONS: Final = 200
 CONNECTIONS_PER_ADDRESS: Final = 50
 # The verbs whose answer has a field for an error; the others can only fail as a whole.
 ERROR_VERBS: Final = frozenset({"filter", "bind"})
@@ -62,9 +62,7 @@ class ExtenderServer:
         self._tls = tls
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._reads = asyncio.Semaphore(MAX_READS)
-        self._connections = Connections(
-            per_address=CONNECTIONS_PER_ADDRESS, in_all=MOST_CONNECTIONS
-        )
+        self._connections = Connections(per_address=CONNECTIONS_PER_ADDRESS, in_all=MAX_CONNECTIONS)
         self._listener: asyncio.Server | None = None
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/healthz", _healthz)
@@ -110,8 +108,8 @@ class ExtenderServer:
         verb = request.path.rpartition("/")[2]
         answer = self._verbs.get(verb)
         if answer is None:
-            known = ", ".join(self._verbs)
-            return _json(error_answer(f"no such verb: use one of {known}"), status=404)
+            names = ", ".join(self._verbs)
+            return _json(error_answer(f"no such verb: use one of {names}"), status=404)
         try:
             async with self._reads:
                 body = await _body(request)

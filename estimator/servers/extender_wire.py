@@ -52,7 +52,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedVictims:
-    """Where preemption could make room, by node name."""
+    """The victims of preemptions that could make room, by node name."""
 
     pod: bytes
     victims: Mapping[str, Victims]
@@ -108,7 +108,7 @@ def read_bind(body: bytes) -> BindOrder:
 
 def filter_answer(
     offered: OfferedNodes,
-    kept: Sequence[str],
+    names: Sequence[str],
     failed: Mapping[str, str],
     unresolvable: Mapping[str, str],
 ) -> bytes:
@@ -119,9 +119,9 @@ def filter_answer(
         "Error": "",
     }
     if offered.objects is None:
-        answer["NodeNames"] = kept
+        answer["NodeNames"] = names
     else:
-        answer["Nodes"] = {"metadata": {}, "items": [offered.objects[name] for name in kept]}
+        answer["Nodes"] = {"metadata": {}, "items": [offered.objects[name] for name in names]}
     return msgspec.json.encode(answer)
 
 
@@ -129,7 +129,7 @@ def prioritize_answer(scores: Mapping[str, int]) -> bytes:
     return msgspec.json.encode([{"Host": name, "Score": score} for name, score in scores.items()])
 
 
-def preempt_answer(kept: Mapping[str, Victims]) -> bytes:
+def preempt_answer(victims_of: Mapping[str, Victims]) -> bytes:
     """Always by uid: kube-scheduler ignores victims that are answered in full."""
     return msgspec.json.encode(
         {
@@ -138,7 +138,7 @@ def preempt_answer(kept: Mapping[str, Victims]) -> bytes:
                     "Pods": [{"UID": uid} for uid in victims.uids],
                     "NumPDBViolations": victims.disruption_budgets_violated,
                 }
-                for node, victims in kept.items()
+                for node, victims in victims_of.items()
             }
         }
     )

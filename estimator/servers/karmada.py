@@ -66,83 +66,88 @@ class UnschedulableQuestion:
 
 def replicas_question(content: bytes, cluster: str) -> ReplicasQuestion:
     """Raises InvalidRequest, also for a question about another cluster than ``cluster``."""
-    found = Violations()
+    violations = Violations()
     message = _decoded(content, karmada.MaxAvailableReplicasRequest)
-    _check_cluster(message.cluster, cluster, found)
-    asked = message.replicaRequirements
+    _check_cluster(message.cluster, cluster, violations)
+    needs = message.replicaRequirements
     question = ReplicasQuestion(
-        requirements=_requirements(asked, asked.namespace, "replicaRequirements", found),
-        assumed=_assumed(message.assumedWorkloads, found),
+        requirements=_requirements(needs, needs.namespace, "replicaRequirements", violations),
+        assumed=_assumed(message.assumedWorkloads, violations),
     )
-    found.check()
+    violations.check()
     return question
 
 
 def sets_question(content: bytes, cluster: str) -> SetsQuestion:
     """Raises InvalidRequest, also for a question about another cluster than ``cluster``."""
-    found = Violations()
+    violations = Violations()
     message = _decoded(content, karmada.MaxAvailableComponentSetsRequest)
-    _check_cluster(message.cluster, cluster, found)
+    _check_cluster(message.cluster, cluster, violations)
     if not message.components:
-        found.add("components", "must name at least one component")
+        violations.add("components", "must name at least one component")
     question = SetsQuestion(
-        components=_components(message.components, message.namespace, "components", found),
-        assumed=_assumed(message.assumedWorkloads, found),
+        components=_components(message.components, message.namespace, "components", violations),
+        assumed=_assumed(message.assumedWorkloads, violations),
     )
-    found.check()
+    violations.check()
     return question
 
 
 def unschedulable_question(content: bytes, cluster: str) -> UnschedulableQuestion:
     """Raises InvalidRequest, also for a question about another cluster than ``cluster``."""
-    found = Violations()
+    violations = Violations()
     message = _decoded(content, karmada.UnschedulableReplicasRequest)
-    _check_cluster(message.cluster, cluster, found)
+    _check_cluster(message.cluster, cluster, violations)
     resource = message.resource
     for field, text in (("kind", resource.kind), ("name", resource.name)):
         if not text:
-            found.add(f"resource.{field}", "is required")
-    found.check()
+            violations.add(f"resource.{field}", "is required")
+    violations.check()
     return UnschedulableQuestion(
         owner=WorkloadRef(kind=resource.kind, namespace=resource.namespace, name=resource.name),
         threshold_seconds=message.unschedulableThreshold / NANOS_PER_SECOND,
     )
 
 
-def _check_cluster(named: str, cluster: str, found: Violations) -> None:
+def _check_cluster(named: str, cluster: str, violations: Violations) -> None:
     if named and named != cluster:
-        found.add("cluster", f"this estimator speaks for {cluster!r}, not for {named!r}")
+        violations.add("cluster", f"this estimator speaks for {cluster!r}, not for {named!r}")
 
 
 def _assumed(
-    messages: Sequence[karmada.AssumedWorkload], found: Violations
+    messages: Sequence[karmada.AssumedWorkload], violations: Violations
 ) -> tuple[tuple[Component, ...], ...]:
     number = sum(len(message.components) for message in messages)
     if number > MAX_COMPONENTS:
         rule = f"must have at most {MAX_COMPONENTS} components together, not {number}"
-        found.add("assumedWorkloads", rule)
+        violations.add("assumedWorkloads", rule)
         return ()
     return tuple(
         _components(
-            message.components, message.namespace, f"assumedWorkloads[{place}].components", found
+            message.components,
+            message.namespace,
+            f"assumedWorkloads[{place}].components",
+            violations,
         )
         for place, message in enumerate(messages)
     )
 
 
 def _components(
-    messages: Sequence[karmada.Component], namespace: str, path: str, found: Violations
+    messages: Sequence[karmada.Component], namespace: str, path: str, violations: Violations
 ) -> tuple[Component, ...]:
     if len(messages) > MAX_COMPONENTS:
-        found.add(path, f"must be at most {MAX_COMPONENTS}, not {len(messages)}")
+        violations.add(path, f"must be at most {MAX_COMPONENTS}, not {len(messages)}")
         return ()
     read = []
     for position, message in enumerate(messages):
-        here = f"{path}[{position}]"
+        place = f"{path}[{position}]"
         if not 0 <= message.replicas <= MAX_REPLICAS:
-            found.add(f"{here}.replicas", f"must be 0 to {MAX_REPLICAS}, not {message.replicas}")
+            violations.add(
+                f"{place}.replicas", f"must be 0 to {MAX_REPLICAS}, not {message.replicas}"
+            )
         requirements = _requirements(
-            message.replicaRequirements, namespace, f"{here}.replicaRequirements", found
+            message.replicaRequirements, namespace, f"{place}.replicaRequirements", violations
         )
         read.append(
             Component(name=message.name, replicas=message.replicas, requirements=requirements)
@@ -154,40 +159,44 @@ def _requirements(
     message: karmada.ReplicaRequirements | karmada.ComponentReplicaRequirements,
     namespace: str,
     path: str,
-    found: Violations,
+    violations: Violations,
 ) -> ReplicaRequirements:
     """The requirements, whichever of the two spellings each part has."""
     quantities = {name: quantity.string for name, quantity in message.resourceRequest.items()}
     for name, content in message.resourceRequestBytes.items():
         field = f"{path}.resourceRequestBytes[{name}]"
-        quantities[name] = _read(content, karmada.Quantity, field, found).string
+        quantities[name] = _read(content, karmada.Quantity, field, violations).string
     spelled = resource_pb2.ReplicaRequirements(
         # Kubernetes writes nothing at all for an amount that was never set.
         resource_request={name: text or "0" for name, text in quantities.items()},
-        node_claim=_node_claim(message.nodeClaim, f"{path}.nodeClaim", found),
+        node_claim=_node_claim(message.nodeClaim, f"{path}.nodeClaim", violations),
         namespace=namespace,
         priority_class_name=message.priorityClassName,
     )
-    return read_requirements(spelled, path, found)
+    return read_requirements(spelled, path, violations)
 
 
-def _node_claim(message: karmada.NodeClaim, path: str, found: Violations) -> resource_pb2.NodeClaim:
+def _node_claim(
+    message: karmada.NodeClaim, path: str, violations: Violations
+) -> resource_pb2.NodeClaim:
     """Our messages have the numbers of Kubernetes' own, so its bytes are read into them."""
     affinity = message.nodeAffinityBytes
     has_affinity = message.HasField("nodeAffinityBytes")
     if message.HasField("nodeAffinity") and not has_affinity:
         affinity, has_affinity = message.nodeAffinity.SerializeToString(), True
-    tolerations = [each.SerializeToString() for each in message.tolerations]
+    tolerations = [toleration.SerializeToString() for toleration in message.tolerations]
     tolerations.extend(message.tolerationsBytes)
     return resource_pb2.NodeClaim(
         node_selector=message.nodeSelector,
         hard_node_affinity=(
-            _read(affinity, resource_pb2.NodeSelector, f"{path}.nodeAffinityBytes", found)
+            _read(affinity, resource_pb2.NodeSelector, f"{path}.nodeAffinityBytes", violations)
             if has_affinity
             else None
         ),
         tolerations=[
-            _read(content, resource_pb2.Toleration, f"{path}.tolerationsBytes[{position}]", found)
+            _read(
+                content, resource_pb2.Toleration, f"{path}.tolerationsBytes[{position}]", violations
+            )
             for position, content in enumerate(tolerations)
         ],
     )
@@ -201,12 +210,12 @@ def _decoded(content: bytes, kind: type[AnyMessage]) -> AnyMessage:
         raise InvalidRequest.of("", rule) from error
 
 
-def _read(content: bytes, kind: type[AnyMessage], path: str, found: Violations) -> AnyMessage:
+def _read(content: bytes, kind: type[AnyMessage], path: str, violations: Violations) -> AnyMessage:
     """A message inside a field of bytes; an empty one, and a violation, where it is none."""
     try:
         return _decoded(content, kind)
     except InvalidRequest as error:
-        found.extend(replace(each, field=path) for each in error.violations)
+        violations.extend(replace(violation, field=path) for violation in error.violations)
         return kind()
 
 
@@ -271,7 +280,7 @@ class KarmadaEstimator:
     async def max_available_component_sets(self, content: bytes) -> bytes:
         question = sets_question(content, self._cluster)
         exact = self._member.unclaimed(self._clock())
-        self._member.asked(each.requirements.node_claim for each in question.components)
+        self._member.asked(component.requirements.node_claim for component in question.components)
         sets = await asyncio.to_thread(exact.sets, question.components, question.assumed)
         return karmada.MaxAvailableComponentSetsResponse(maxSets=sets).SerializeToString()
 

@@ -190,11 +190,11 @@ def _order(
 
 
 OFTEN = 10
-STOCK = (Placer.MOST_ALLOCATED, Placer.LEAST_ALLOCATED)
+STOCK = (Placer.DEFAULT_STRATEGY, Placer.LEAST_ALLOCATED)
 CAREFUL, STRICT = Certificate.CAREFUL, Certificate.STRICT
 
 # The largest share of replicas that may be left pending in a burst.
-BURST_LIMITS = {Placer.MOST_ALLOCATED: 0.002, Placer.LEAST_ALLOCATED: 0.015}
+BURST_LIMITS = {Placer.DEFAULT_STRATEGY: 0.002, Placer.LEAST_ALLOCATED: 0.015}
 OFTEN_LIMIT = 0.0005
 
 

@@ -25,7 +25,7 @@ from lab.servers import ROOT, environment
 
 FOLLOW_SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.05
-MOST_ASKED = 40
+MAX_REQUEST = 40
 
 # By cluster and component: replicas, their certificate, and the decision.
 Told = set[tuple[str, str, int, str, str]]
@@ -33,7 +33,7 @@ Told = set[tuple[str, str, int, str, str]]
 
 async def disagreements(endpoints: Sequence[str], token: str, standing: Standing) -> list[str]:
     """What control planes still say otherwise after a while, of some bindings."""
-    keys = sorted(standing.bindings)[:MOST_ASKED]
+    keys = sorted(standing.bindings)[:MAX_REQUEST]
     found = []
     for endpoint in endpoints:
         async with calling(endpoint, token) as caller:

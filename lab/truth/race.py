@@ -22,7 +22,7 @@ from estimator.kube.objects import RawPod
 from estimator.kube.translate import pod_from_raw
 from estimator.nodes import Node, Pod
 from estimator.placement.incoming import IncomingPod
-from estimator.placement.place import MOST_ALLOCATED
+from estimator.placement.place import DEFAULT_STRATEGY
 from estimator.servers.extender import Extender
 from estimator.servers.extender_http import ExtenderServer
 from estimator.watched_cluster import WatchedCluster
@@ -92,7 +92,7 @@ class ExtendedCluster:
     def __enter__(self) -> Self:
         extender = Extender(
             self.member,
-            lambda _: MOST_ALLOCATED,
+            lambda _: DEFAULT_STRATEGY,
             read_incoming,
             clock=lambda: STARTED_AT + self.timeline.now,
             binding=None,

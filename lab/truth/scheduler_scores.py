@@ -27,7 +27,7 @@ class Strategy(StrEnum):
     """The type of NodeResourcesFit's scoringStrategy."""
 
     LEAST_ALLOCATED = "LeastAllocated"
-    MOST_ALLOCATED = "MostAllocated"
+    DEFAULT_STRATEGY = "MostAllocated"
     REQUESTED_TO_CAPACITY_RATIO = "RequestedToCapacityRatio"
 
 
@@ -121,7 +121,7 @@ class Profile:
         match self.strategy:
             case Strategy.LEAST_ALLOCATED:
                 return np.maximum(capacity_n - used_n, 0) * 100 // capacity_n
-            case Strategy.MOST_ALLOCATED:
+            case Strategy.DEFAULT_STRATEGY:
                 return np.minimum(used_n, capacity_n) * 100 // capacity_n
             case Strategy.REQUESTED_TO_CAPACITY_RATIO:
                 percent_n = np.minimum(used_n * 100 // capacity_n, 100)

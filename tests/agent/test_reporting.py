@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from estimator.cluster.label_use import KEPT_UNUSED, MOST_KEYS, RECENT_REQUESTS
+from estimator.cluster.label_use import KEPT_UNUSED, MAX_KEYS, RECENT_REQUESTS
 from estimator.sight import TOLERATED_SECONDS
 from federation.model.errors import (
     FederationError,
@@ -345,7 +345,7 @@ async def test_labels_change_places_seldom_and_stay_for_a_while(tmp_path: Path) 
         many["spec"]["nodeSelector"] = dict.fromkeys(keys_of_many, "x")
         member.put(many)
         report = await member.report(lambda report: "key-00" in report.pools.label_keys)
-        assert sum(key.startswith("key-") for key in report.pools.label_keys) <= MOST_KEYS
+        assert sum(key.startswith("key-") for key in report.pools.label_keys) <= MAX_KEYS
 
 
 OWNED: list[tuple[str, str, str, str, str, str]] = [

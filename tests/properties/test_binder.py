@@ -14,7 +14,7 @@ from estimator.estimation.capacity import NodeSet
 from estimator.kube.lease import Election, Lease
 from estimator.nodes import Node
 from estimator.placement.incoming import IncomingPod, PodEvent
-from estimator.placement.place import MOST_ALLOCATED
+from estimator.placement.place import DEFAULT_STRATEGY
 from estimator.watched_cluster import WatchedCluster
 from federation.model.errors import Unavailable
 from tests.pods import incoming, member
@@ -85,7 +85,7 @@ async def bound_after(
     binder = Binder(
         cluster,
         writes,
-        MOST_ALLOCATED,
+        DEFAULT_STRATEGY,
         election,
         clock=lambda: clock.now,
         monotonic=lambda: clock.now,

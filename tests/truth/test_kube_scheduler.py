@@ -230,7 +230,7 @@ def test_a_binding_that_is_refused_gives_the_room_back() -> None:
 
 def test_scores_and_the_extenders_points_choose() -> None:
     nodes = [node("a"), node("b")]
-    for strategy, chosen in ((Strategy.LEAST_ALLOCATED, "b"), (Strategy.MOST_ALLOCATED, "a")):
+    for strategy, chosen in ((Strategy.LEAST_ALLOCATED, "b"), (Strategy.DEFAULT_STRATEGY, "a")):
         world = World(*nodes, profile=Profile(strategy=strategy, balanced_weight=0))
         world.scheduler.put_pod(pod("there", on="a", cpu="1"))
         world.scheduler.put_pod(pod("p"))

@@ -27,7 +27,7 @@ from federation.model.arrays import IntArray
 
 
 class Scale(IntEnum):
-    """What a shape's score, 0 to 10, is multiplied by."""
+    """The factor of a shape's score, which is 0 to 10."""
 
     DOCUMENTATION = 1  # 0-10, as Kubernetes' page on bin packing works its example
     KUBE_SCHEDULER = 10  # 0-100, what kube-scheduler has answered since 1.17

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from estimator.kube.incoming import MOST_ASKED, read_incoming
+from estimator.kube.incoming import MAX_REQUEST, read_incoming
 from estimator.kube.translate import Untranslatable
 from estimator.placement.incoming import IncomingPod
 from federation.model.cluster import TaintEffect
@@ -142,5 +142,5 @@ def test_what_no_api_server_stores_is_refused(spec: dict[str, Any]) -> None:
 def test_amounts_no_array_holds_are_cut_off() -> None:
     requests = {"cpu": "1e999", "memory": "8Ei"}
     pod = read({"containers": [{"resources": {"requests": requests}}]})
-    assert pod.amounts == {"cpu": MOST_ASKED, "memory": MOST_ASKED}
-    assert pod.request.nonzero["cpu"] == MOST_ASKED
+    assert pod.amounts == {"cpu": MAX_REQUEST, "memory": MAX_REQUEST}
+    assert pod.request.nonzero["cpu"] == MAX_REQUEST

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from estimator.binpack.strategy import Strategy
 from estimator.cluster.cache import ClusterCache
 from estimator.cluster.holds import Claim
-from estimator.placement.place import BALANCED, MOST_ALLOCATED, Seating, seated_anew
+from estimator.placement.place import BALANCED, DEFAULT_STRATEGY, Seating, seated_anew
 from federation.model.node_plans import ShareOrder
 from federation.model.resources import CPU
 from federation.model.shapes import ReservationKey, request_shape
@@ -27,7 +27,7 @@ def test_claims_are_seated_anew_in_the_order_that_they_were_made_in_too() -> Non
         return [nothing] * len(shares)
 
     snapshot = ClusterCache().snapshot()
-    assert [*seated_anew(held, asked, snapshot, MOST_ALLOCATED, seated)] == [*held, *asked]
+    assert [*seated_anew(held, asked, snapshot, DEFAULT_STRATEGY, seated)] == [*held, *asked]
     assert tried == [("MostAllocated", [3, 2, 1]), ("BalancedAllocation", [1, 3, 2])]
 
 
