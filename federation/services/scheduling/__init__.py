@@ -7,7 +7,7 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``read``: the facts that the store has about bindings, and the bindings as they are to be decided
 - ``verdicts``: what was decided, what it asks of the ledgers, and whether it is news
 - ``deciding``: decisions about attempts, live and in trials, by ``federation.scheduler.decide``
-- ``together``: one attempt after the other, and those that are placed together or not at all
+- ``together``: attempts that are decided with others, and gangs, which wait for their members
 - ``working_copy``: a copy of the fleet, from which the decisions of a batch take capacity
 - ``known_answers``: its results that are remembered until the packed capacity changes
 - ``shares``: the shares that a decision asks clusters to reserve, and their certificates
@@ -23,7 +23,6 @@ Beside it:
 - ``batches``: batches of bindings: every item is decided alone, or all are placed or none
 - ``previews``: decisions that are shown first, and committed exactly as shown
 - ``preview_copies``: working copies for previews, which share remembered answers
-- ``gangs``: who is decided with whom, and how those wait that have no place yet
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
 - ``stated_moves``: moves of bindings away from clusters, or back, and the decisions that they allow
 - ``preempting``: bindings lose replicas so that bindings of higher priority are placed

@@ -35,11 +35,16 @@ from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.answer import decision_record, keep_answers
 from federation.services.scheduling.attempt import Attempt, named_clusters
 from federation.services.scheduling.decision_ids import DECISION_IDS
-from federation.services.scheduling.gangs import bindings_to_lock, has_same_gang, settle_gangs
 from federation.services.scheduling.hooks import tell_committed
 from federation.services.scheduling.preempting import Preemption, wants_preemption
 from federation.services.scheduling.quotas import within_quotas
-from federation.services.scheduling.together import decide_all, is_atomic
+from federation.services.scheduling.together import (
+    bindings_to_lock,
+    decide_all,
+    has_same_gang,
+    is_atomic,
+    settle_gangs,
+)
 from federation.services.scheduling.verdicts import reserve
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import UNDER_LOCKS

@@ -34,7 +34,6 @@ from federation.services.scheduling.attempt import (
 )
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.fresh_reports import FreshReports
-from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
@@ -47,8 +46,11 @@ from federation.services.scheduling.together import (
     decide_all,
     decide_measured,
     is_atomic,
+    join_gang,
+    joins_gang,
     moved_attempts,
     place_all_or_none,
+    with_companions,
 )
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import PREVIEWING, Threads

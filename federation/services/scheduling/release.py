@@ -33,9 +33,9 @@ from federation.services.journal import (
 )
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_clusters, lock_groups
-from federation.services.scheduling.gangs import settle_stored_gang
 from federation.services.scheduling.read import no_binding, other_uid
 from federation.services.scheduling.shares import shares_of
+from federation.services.scheduling.together import settle_stored_gang
 from federation.services.values import HeldReservation
 
 MAX_TRIES = 5

@@ -22,9 +22,9 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Position
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.commit import lock_groups
-from federation.services.scheduling.gangs import settle_stored_gang
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import locked_binding, missing_binding
+from federation.services.scheduling.together import settle_stored_gang
 from federation.services.values import Scheduled
 
 

@@ -17,7 +17,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.earmarks import remaining_pods
-from federation.services.scheduling.gangs import GangName
+from federation.services.scheduling.together import GangName
 from federation.services.scheduling.working_copy import WorkingCopy
 
 # By the database's clock it may be too early.
