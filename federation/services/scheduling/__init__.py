@@ -10,7 +10,8 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``together``: attempts that are decided with others, and gangs, which wait for their members
 - ``working_copy``: a copy of the fleet, from which the decisions of a batch take capacity
 - ``known_answers``: its results that are remembered until the packed capacity changes
-- ``shares``: the shares that a decision asks clusters to reserve, and their certificates
+- ``shares``: the shares that a decision asks clusters to reserve, their certificates, and the
+  promises of a placed binding that stay
 - ``totals``: its capacity by totals and grade counts, for clusters without visible nodes
 - ``commit``: what was decided is looked at again under locks, written, and taken over
 - ``answer``: answers to what was decided, to what needs no decision, and again under a key
@@ -33,7 +34,6 @@ Beside it:
 - ``eligible_clusters``: the clusters that a binding may use, with their capacity, and its context
 - ``fresh_reports``: before a refusal for want of room, fresh reports: pods that they show leave
   more room than wherever they might have gone
-- ``kept_promises``: the promises of a placed binding, and the replicas of these that stay
 - ``earmarks``: capacity that decisions leave to bindings that wait
 - ``agents``: requests to agents after a decision: nodes for its replicas, and missing labels
 """

@@ -1,10 +1,12 @@
 """The shares that a decision asks clusters to reserve, the reservations, and their certificates.
 
-Pure functions and values. Must not know whether the clusters have the capacity.
+Also the promises of a placed binding that stay. Pure functions and values. Must not know whether
+the clusters have the capacity.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -12,10 +14,15 @@ from types import MappingProxyType
 from federation.capacity.assignments import worth
 from federation.capacity.careful import CAREFULLY, PromiseTerms
 from federation.capacity.cluster_room import ReportId
+from federation.capacity.holdings import NewReservations
+from federation.capacity.ledger import LedgerDraft
+from federation.capacity.own_promises import KeptPromise
 from federation.model.arrays import BoolArray
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
+from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
+from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import ClusterShares
 from federation.services.values import ClusterPromise
 
@@ -169,3 +176,38 @@ def shares_of(reservations: Iterable[Reservation]) -> tuple[Share, ...]:
         )
         for reservation in reservations
     )
+
+
+_NOTHING = KeptPromise((), 0)
+
+
+def kept_promises(
+    binding: Binding, snapshot: FleetSnapshot, changed: Mapping[int, LedgerDraft]
+) -> dict[int, KeptPromise]:
+    """Return the promises of a binding by position of its clusters, and how many replicas stay.
+
+    The ledgers that were ``changed`` since the snapshot replace those of the snapshot.
+    """
+    first, running = NewReservations(binding.key, ""), Counter[int]()
+    sought = (("", request_shape(binding.requirements.request)),)
+    for target in binding.clusters:
+        position = snapshot.positions.get(target.name)
+        if position is not None:
+            running[position] += target.replicas
+    promises = {}
+    for position, replicas in running.items():
+        ledger = changed.get(position) or snapshot.ledgers[position]
+        holding = ledger.reservations_of(binding.key)
+        if holding is None or not holding.reservations:
+            promises[position] = _NOTHING
+            continue
+        if holding.sought == sought and holding.reservations[0].replicas == replicas:
+            # The usual case: nothing changes.
+            staying = holding.outstanding
+        else:
+            share = Share(binding.requirements, replicas)
+            working = changed.get(position) or LedgerDraft(snapshot.ledgers[position])
+            staying = working.draft(first, holding, (share,)).outstanding
+        replicas_kept = sum([promise.to_pack for promise in staying])
+        promises[position] = KeptPromise(holding.outstanding, replicas_kept)
+    return promises

@@ -43,7 +43,6 @@ from federation.scheduler.promisable import (
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
-from federation.services.scheduling.kept_promises import kept_promises
 from federation.services.scheduling.known_answers import KnownAnswers
 from federation.services.scheduling.shares import (
     NO_REQUIREMENTS,
@@ -52,6 +51,7 @@ from federation.services.scheduling.shares import (
     Reserved,
     adopted_by_name,
     certificate_by_name,
+    kept_promises,
     outstanding_units,
     parts,
     promises_of,
