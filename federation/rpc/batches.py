@@ -17,8 +17,7 @@ from federation.rpc.bindings import add_warnings, once_of, read_binding, read_of
 from federation.rpc.calls import caller
 from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
-from federation.services.scheduling.batches import BatchItem, schedule_batch
-from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.bindings import BatchItem, Scheduling, schedule_batch
 from federation.services.threads import RESTS
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import Scheduled

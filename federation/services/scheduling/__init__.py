@@ -19,9 +19,8 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 Beside it:
 
 - ``measures``: what is counted of decisions: how they ended, how long they and their phases took
-- ``bindings``: the use cases of bindings: schedule, consider, get and list them
+- ``bindings``: the use cases of bindings, one or a batch: schedule, consider, get and list them
 - ``attempt``: an attempt at a decision: what is asked, and what every stage adds
-- ``batches``: batches of bindings: every item is decided alone, or all are placed or none
 - ``previews``: decisions that are shown first, and committed exactly as shown
 - ``preview_copies``: working copies for previews, which share remembered answers
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
