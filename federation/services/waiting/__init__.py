@@ -2,10 +2,10 @@
 
 - ``keeper``: the duty of the queue: one control plane tries bindings as soon as they may have room
 - ``news``: changes since the last round: bindings, clusters, and refused wants
-- ``ordering``: the order of bindings of equal priority, if a plugin gives one
 - ``steering``: the queue for callers
 - ``timeouts``: gangs that wait for too long, and preempted bindings that do not leave
-- ``wants``: waiting bindings with equal requests, and the room that the fleet has for them
+- ``wants``: waiting bindings with equal requests, the room that the fleet has for them, and the
+  order of those of equal priority
 """
 
 from __future__ import annotations

@@ -33,9 +33,14 @@ from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import PlacedObserver, Scheduled
 from federation.services.waiting.news import ROWS_AT_ONCE, ChangedBindings, Touched, wait_for_wake
-from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.timeouts import GangTimeouts, Nominations
-from federation.services.waiting.wants import LimitedNamespaces, Sample, look_for, waiting_of
+from federation.services.waiting.wants import (
+    LimitedNamespaces,
+    Ordering,
+    Sample,
+    look_for,
+    waiting_of,
+)
 
 SWEEP_SECONDS: Final = 300.0
 # Looking takes at most a quarter of a core: the pause is this many times as long.
