@@ -26,7 +26,6 @@ Beside it:
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
 - ``stated_moves``: moves of bindings away from clusters, or back, and the decisions that they allow
 - ``preempting``: bindings lose replicas so that bindings of higher priority are placed
-- ``victims``: the bindings that may lose replicas, and what remains of them
 - ``nominating``: places for preempting bindings in capacity that pods have not left yet
 - ``quotas``: namespace quotas: checked by a decision, and checked again by its commit
 - ``release``: the end of promises outside of decisions: release, lease expiry, deletion, downgrade
