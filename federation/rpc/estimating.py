@@ -19,8 +19,7 @@ from federation.services.estimates.replica_fleet import FleetDeltas
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ClusterChanged
 from federation.services.ports import Clock
-from federation.services.standing_process import StandingProcess
-from federation.services.workers import AnswerKind
+from federation.services.workers import AnswerKind, StandingProcess
 from federation.v1.estimates_pb2 import EstimateReplicasResponse
 
 # Smaller fleets are gone through in less time than it takes to ask.

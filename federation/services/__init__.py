@@ -24,11 +24,11 @@ from below.
 - ``ports``: the store as a whole, its transactions, and the time
 - ``scheduling``: from a request to a committed decision, and what ends promises afterwards
 - ``secrets``: tokens of the form ``id.secret``: shown once, stored as a hash
-- ``standing_process``: a process that gets all changes and answers questions: bytes in, bytes out
 - ``threads``: thread pools by kind of work, and bounds of their queues
 - ``troubles``: repeated failures of work: logged when they begin, change, and end
 - ``values``: parameters and results of the use cases, in addition to the model's values
 - ``waiting``: bindings that wait for room: the queue as callers see it, and the duty of trying them
 - ``watching``: watches of committed changes: resumable, coalesced, bounded
-- ``workers``: processes that answer questions for callers, and end with them: bytes in, bytes out
+- ``workers``: processes that answer questions for callers, and end with them, or get all changes:
+  bytes in, bytes out
 """

@@ -31,8 +31,8 @@ from federation.services.binding_ports import WaitTally
 from federation.services.failover.control import FailoverOverview
 from federation.services.journal_ports import DutyFailure
 from federation.services.scheduling.measures import DecisionMeasures
-from federation.services.standing_process import StandingProcess
 from federation.services.waiting.keeper import QueueKeeper
+from federation.services.workers import StandingProcess
 from federation.telemetry.measured import Measured, Shared
 
 _ESTIMATING: Final = "fedsched_estimating_process"

@@ -25,8 +25,8 @@ from federation.services.members.event_loop_lag import LoopWatch
 from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures
-from federation.services.standing_process import StandingProcess
 from federation.services.waiting.keeper import QueueKeeper
+from federation.services.workers import StandingProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from federation.services.standing_process import ASKED_AT_ONCE
+from federation.services.workers import ASKED_AT_ONCE
 from federation.v1.resource_pb2 import ReplicaRequirements
 from lab.patience import until
 from tests.api.world import World, code_of
 
-STANDING = "federation.services.standing_process"
+STANDING = "federation.services.workers"
 WORTH = "federation.rpc.estimating.WORTH_CLUSTERS"
 CORES = {"a": 6, "b": 3, "c": 3}
 
