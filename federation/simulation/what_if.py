@@ -98,7 +98,8 @@ class WhatIfRun:
         self._recorded, self._changed = World(self._axes), World(self._axes)
         self._changed_bindings: dict[BindingName, _ChangedBinding] = {}
         self._capacities: dict[UnitAmounts, _RecordedCapacity] = {}
-        self._waiting: set[BindingName] = set()
+        # Bindings that wait by the change, by their unit.
+        self._waiting: dict[UnitAmounts, set[BindingName]] = {}
         self._refused: dict[UnitAmounts, _Refused] = {}
         self._fleet: ChangedFleet | None = None
         self._has_room = False
@@ -289,8 +290,10 @@ class WhatIfRun:
         if was.clusters == now.clusters and was.pending == now.pending:
             self._forget(key)
             return
+        self._stop_waiting(key)
         self._changed_bindings[key] = _ChangedBinding(inputs, unit)
-        (self._waiting.add if now.pending else self._waiting.discard)(key)
+        if now.pending:
+            self._waiting.setdefault(unit, set()).add(key)
         refused = self._refused.get(unit)
         if now.pending and refused is not None and refused.fleet is self._fleet:
             # It may be smaller than the refused one, and fit sooner.
@@ -298,8 +301,16 @@ class WhatIfRun:
             self._refused[unit] = refused._replace(left_c=left_c)
 
     def _forget(self, key: BindingName) -> None:
+        self._stop_waiting(key)
         self._changed_bindings.pop(key, None)
-        self._waiting.discard(key)
+
+    def _stop_waiting(self, key: BindingName) -> None:
+        entry = self._changed_bindings.get(key)
+        waiting = self._waiting.get(entry.unit) if entry else None
+        if entry is not None and waiting is not None:
+            waiting.discard(key)
+            if not waiting:
+                del self._waiting[entry.unit]
 
     def _take_over(self, decision: TracedDecision, result: _Result) -> None:
         """Apply a decision that cannot be made again, in both worlds.
@@ -371,16 +382,15 @@ class WhatIfRun:
         if not (self._has_room and is_late and self._waiting):
             return
         self._has_room, self._retried_at = False, self._now
-        units = {self._changed_bindings[key].unit for key in self._waiting}
-        open_units = {unit for unit in units if self._has_more(unit)}
+        open_units = {unit for unit in self._waiting if self._has_more(unit)}
         waiting = [
             (
                 -self._changed_bindings[key].inputs.binding.priority,
                 self._changed.bindings[key].waits_since or 0.0,
                 key,
             )
-            for key in self._waiting
-            if self._changed_bindings[key].unit in open_units
+            for unit in open_units
+            for key in self._waiting[unit]
         ]
         for _, _, key in sorted(waiting):
             entry = self._changed_bindings[key]
