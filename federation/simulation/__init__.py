@@ -8,10 +8,9 @@ clock, files or a database.
 - ``changes``: the change of a what-if, and fleets with it
 - ``clusters``: clusters in virtual time: silent, stale or lost
 - ``decisions``: decisions in sequence on a fleet that only exists in memory
-- ``figures``: results and figures of a what-if
+- ``figures``: the bindings of a what-if over time, its results and figures
 - ``pictures``: pictures of figures in pairs, as SVG: a bar for what was, one for what would be
 - ``reported_fleet``: a decision compared with stored reports
-- ``standings``: the bindings of a what-if, their clusters and waits, and figures over time
 - ``steps``: events and steps of virtual time
 - ``totals``: free totals of a fleet in a simulation, less what its bindings have taken
 - ``waiting``: bindings that wait in virtual time, and earmarks for them

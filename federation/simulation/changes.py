@@ -21,7 +21,7 @@ from federation.model.placement import Binding, Placement
 from federation.model.reasons import NO_REASON, Reason, says_the_same
 from federation.scheduler.fleet import Column, Fleet, unready_reason
 from federation.scheduler.plugins.profile import DEFAULT_NAME, DEFAULT_PROFILE, Profile, Profiles
-from federation.simulation.standings import Axes
+from federation.simulation.figures import Axes
 
 _FLEETS_KNOWN: Final = 8
 

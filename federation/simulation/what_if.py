@@ -26,8 +26,15 @@ from federation.scheduler.decision_inputs import DecisionInputs
 from federation.scheduler.replay import RecordedCapacity, canonical, decide_again
 from federation.scheduler.triggers import evicting_taints, leaving
 from federation.simulation.changes import ChangedFleet, ChangedFleets, WhatIfChange
-from federation.simulation.figures import MAX_DIFFERENT, DifferentDecision, WhatIf
-from federation.simulation.standings import REPLICAS, Axes, UnitAmounts, World
+from federation.simulation.figures import (
+    MAX_DIFFERENT,
+    REPLICAS,
+    Axes,
+    DifferentDecision,
+    UnitAmounts,
+    WhatIf,
+    World,
+)
 
 # A binding that waits by the change is tried again when there may be room, at most this often.
 RETRY_SECONDS: Final = 1.0

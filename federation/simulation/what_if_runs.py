@@ -29,13 +29,13 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.simulation.changes import WhatIfChange
 from federation.simulation.figures import (
     FIGURES,
+    REPLICAS,
     DifferentDecision,
     Pair,
     WhatIf,
     by_cluster,
     differing,
 )
-from federation.simulation.standings import REPLICAS
 from federation.simulation.what_if import WhatIfRun
 
 # Windows of one trace.

@@ -27,9 +27,16 @@ from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
 from federation.runtime.terminal import say, with_progress
 from federation.simulation.changes import WhatIfChange
-from federation.simulation.figures import FIGURES, MINUTE, Pair, WhatIf, by_cluster, differing
+from federation.simulation.figures import (
+    FIGURES,
+    MINUTE,
+    REPLICAS,
+    Pair,
+    WhatIf,
+    by_cluster,
+    differing,
+)
 from federation.simulation.pictures import bars
-from federation.simulation.standings import REPLICAS
 from federation.simulation.what_if_runs import carried, played, played_carried, windows_of
 
 # How a replay ended, as people are told.

@@ -39,8 +39,7 @@ from federation.services.packed_traces import packed_traces
 from federation.services.values import Verdict
 from federation.simulation import what_if
 from federation.simulation.changes import ChangedFleets, WhatIfChange
-from federation.simulation.figures import WhatIf
-from federation.simulation.standings import Axes
+from federation.simulation.figures import Axes, WhatIf
 from federation.simulation.what_if_runs import played, windows_of
 from lab.traces import (
     AGGREGATED,
