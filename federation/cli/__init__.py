@@ -37,6 +37,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``offline``: verbs that need no server: they answer from files, by the code that a control plane
   runs
 - ``output``: answers as they are shown: tables for people, documents and parts of them for programs
+- ``pictures``: pictures of numbers in pairs, as SVG: a bar for what was, one for what would be
 - ``plans``: verbs about plans: drain, and plan create, show, list, approve, watch, stop
 - ``replay``: the verbs ``replay``, a decision or a trace file made again, and ``trace``, which
   exports one

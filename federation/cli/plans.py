@@ -20,6 +20,7 @@ from federation.cli.decisions import shares_text
 from federation.cli.kinds import GetKind, Request, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.cli.output import Output, output_option
+from federation.cli.pictures import bars
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message, enum_word
 from federation.model.errors import FederationError, InvalidRequest
@@ -213,14 +214,11 @@ def show_plan(plan_id: int, svg: Path | None, output: Output) -> None:
 
 def picture(plan: rebalance_pb2.Plan) -> str:
     """A picture, as SVG: replicas of bindings that move, by cluster, before and after."""
-    from federation.simulation.figures import Pair  # noqa: PLC0415 - numpy, see above
-    from federation.simulation.pictures import bars  # noqa: PLC0415 - numpy, for who draws alone
-
     earlier, later = Counter[str](), Counter[str]()
     for step in plan.steps:
         earlier.update({share.name: share.replicas for share in step.before})
         later.update({share.name: share.replicas for share in step.after})
-    pairs = [Pair(name, earlier[name], later[name]) for name in sorted(earlier | later)]
+    pairs = [(name, earlier[name], later[name]) for name in sorted(earlier | later)]
     title = f"{_kind(plan)}: replicas of bindings that move, by cluster"
     return bars(title, pairs, ("before", "after"))
 

@@ -9,7 +9,6 @@ clock, files or a database.
 - ``clusters``: clusters in virtual time: silent, stale or lost
 - ``decisions``: decisions in sequence on a fleet that only exists in memory
 - ``figures``: the bindings of a what-if over time, its results and figures
-- ``pictures``: pictures of figures in pairs, as SVG: a bar for what was, one for what would be
 - ``reported_fleet``: a decision compared with stored reports
 - ``steps``: events and steps of virtual time
 - ``totals``: free totals of a fleet in a simulation, less what its bindings have taken

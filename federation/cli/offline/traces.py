@@ -16,6 +16,7 @@ from federation.cli import output as show
 from federation.cli.arguments import whole_seconds_of
 from federation.cli.offline.verbs import cores
 from federation.cli.output import Output
+from federation.cli.pictures import bars
 from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
@@ -36,7 +37,6 @@ from federation.simulation.figures import (
     by_cluster,
     differing,
 )
-from federation.simulation.pictures import bars
 from federation.simulation.what_if_runs import carried, played, played_carried, windows_of
 
 # How a replay ended, as people are told.

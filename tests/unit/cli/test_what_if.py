@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from federation.cli import output as show
 from federation.cli.__main__ import fedctl
+from federation.cli.pictures import bars
 from federation.model.printable import is_printable
 from federation.simulation.figures import Pair
-from federation.simulation.pictures import bars
 from lab.traces import BEGAN, Storm, fleet_of, requests, traced, write_trace
 from tests.unit.cli.hostile import HOSTILE
 

@@ -10,7 +10,6 @@ from html import escape
 from typing import Final
 
 from federation.model.printable import printable
-from federation.simulation.figures import Pair
 
 _WIDTH, _LABEL, _ROW, _BAR, _TOP = 900, 260, 34, 12, 64
 _MAX_CHARACTERS: Final = 36
@@ -19,11 +18,13 @@ _RECORDED, _CHANGED = "#8a94a6", "#1f6feb"
 
 
 def bars(
-    title: str, pairs: Sequence[Pair], words: tuple[str, str] = ("recorded", "what if")
+    title: str,
+    pairs: Sequence[tuple[str, float, float]],
+    words: tuple[str, str] = ("recorded", "what if"),
 ) -> str:
-    """A picture with two bars for each pair, and their numbers; ``words`` say what they are."""
+    """Draw a picture of two numbers for each label, as bars; ``words`` say what the numbers are."""
     height = _TOP + _ROW * len(pairs) + 16
-    largest = max((max(pair.recorded, pair.changed) for pair in pairs), default=0) or 1
+    largest = max((max(numbers) for _, *numbers in pairs), default=0) or 1
     lines = [
         f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
@@ -32,7 +33,7 @@ def bars(
         *_legend(116, words[1], _CHANGED),
     ]
     for position, pair in enumerate(pairs):
-        lines += _pair(position, pair, largest)
+        lines += _pair(position, *pair, largest)
     return "\n".join((*lines, "</svg>\n"))
 
 
@@ -41,14 +42,16 @@ def _legend(x: int, words: str, colour: str) -> Iterator[str]:
     yield _text(x + 16, 47, words)
 
 
-def _pair(position: int, pair: Pair, largest: float) -> Iterator[str]:
+def _pair(
+    position: int, label: str, recorded: float, changed: float, largest: float
+) -> Iterator[str]:
     y = _TOP + _ROW * position
-    label = printable(pair.label)
+    label = printable(label)
     if len(label) > _MAX_CHARACTERS:
         label = f"{label[: _MAX_CHARACTERS - 1]}…"
     yield _text(16, y + _BAR + 4, label)
     room = _WIDTH - _LABEL - 110
-    for n, (value, colour) in enumerate(((pair.recorded, _RECORDED), (pair.changed, _CHANGED))):
+    for n, (value, colour) in enumerate(((recorded, _RECORDED), (changed, _CHANGED))):
         width, top = round(room * max(value, 0) / largest), y + n * (_BAR + 2)
         yield f'<rect x="{_LABEL}" y="{top}" width="{width}" height="{_BAR}" fill="{colour}"/>'
         yield _text(_LABEL + width + 6, top + _BAR - 1, f"{value:,.10g}", size=11)
