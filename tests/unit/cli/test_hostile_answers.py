@@ -29,13 +29,13 @@ ASKING = [
     ("estimate", "--request", "cpu=1"),
     ("schedule", *WORKLOAD),
     ("schedule", *WORKLOAD, "--preview"),
-    ("release", "shop/web"),
+    ("reservation", "release", "shop/web"),
     ("reschedule", "shop/web"),
     ("join-token", "create", "--cluster", "member1"),
 ]
 DOING = [
     ("join-token", "create", "--cluster", "member1", "--token-only"),
-    ("renew", "shop/web"),
+    ("reservation", "renew", "shop/web"),
     ("suspend", "shop/web"),
     ("resume", "shop/web"),
     ("cordon", "member1"),
@@ -43,9 +43,9 @@ DOING = [
     ("revoke", "member1"),
     ("delete", "cluster", "member1"),
     ("delete", "binding", "shop/web"),
-    ("watch", "bindings"),
-    ("watch", "clusters"),
-    ("watch", "clusters", "-o", "json"),
+    ("get", "bindings", "-w"),
+    ("get", "clusters", "-w"),
+    ("get", "clusters", "-w", "-o", "json"),
 ]
 
 
