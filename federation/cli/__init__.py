@@ -8,8 +8,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
   yes
 - ``audit``: verbs about the audit: list, verify, export
 - ``bindings``: bindings and what is reserved for them: get bindings, describe, and reservation
-- ``clusters``: member clusters and those that join: get clusters, describe, join-token,
-  accept, reject
+- ``clusters``: member clusters and those that join: get clusters, describe, join-token, accept,
+  reject
 - ``connection``: connections to control planes: the options of every online verb, and why one
   cannot be called
 - ``contexts``: control planes under names: verbs login and config, and the file that keeps where
@@ -21,11 +21,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``events``: the verb ``events``: what happened to bindings and clusters, a line an event, the
   oldest first
-- ``failover``: verbs about failover: status, freeze, resume
-- ``folders``: folders in which fedctl finds its files, by the environment: a part of ``__main__``
-  for verbs
-- ``get``: the verbs ``get`` and ``describe``, and the one table of kinds that both go by
-- ``history``: verbs about what was decided before: get decisions, history
+- ``fleet``: verbs about the whole fleet: top, how full it is, and failover, whether anything moves
+- ``history``: verbs about what was decided before: get decisions, history, replay and trace
 - ``inputs``: files that verbs read: clusters, bindings, requests and options, and files of cases
 - ``kinds``: kinds that `fedctl get` lists: how each is fetched, and with ``-w`` how its rows are
   followed
@@ -39,10 +36,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``output``: answers as they are shown: tables for people, documents and parts of them for programs
 - ``pictures``: pictures of numbers in pairs, as SVG: a bar for what was, one for what would be
 - ``plans``: verbs about plans: drain, and plan create, show, list, approve, watch, stop
-- ``replay``: the verbs ``replay``, a decision or a trace file made again, and ``trace``, which
-  exports one
-- ``top``: the verb ``top``: how full clusters are, and what namespaces hold
-- ``verbs``: the verbs of ``fedctl`` in their groups, how one is loaded, and the verb ``completion``
+- ``verbs``: the verbs of ``fedctl`` in their groups, how one is loaded, and get, describe and
+  completion
 - ``waiting``: verbs about what waits and what changes: queue, gangs, suspend, resume, reschedule,
   wait
 - ``workloads``: verbs about workloads: schedule, explain

@@ -5,6 +5,7 @@ Must not know any verb. Click reads the environment, from the variables declared
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,6 @@ import click
 from click.core import ParameterSource
 
 from federation.cli.arguments import DurationType
-from federation.cli.folders import admin_token_file, contexts_file
 from federation.cli.output import follow_clock
 from federation.cli.verbs import load_module
 from federation.model.errors import (
@@ -27,10 +27,26 @@ from federation.model.errors import (
     Unavailable,
     Violation,
 )
+from federation.runtime.state_home import home_directory, state_home
 from federation.runtime.terminal import say
 
 if TYPE_CHECKING:
     from federation.client import Client, Target
+
+
+def contexts_file() -> Path:
+    """``FEDCTL_CONFIG``, else where the XDG standard has it; without a home, where state is."""
+    if named := os.environ.get("FEDCTL_CONFIG"):
+        return Path(named)
+    if folder := os.environ.get("XDG_CONFIG_HOME"):
+        return Path(folder) / "fedctl" / "config.yaml"
+    home = home_directory()
+    return (state_home(os.environ) if home is None else home / ".config") / "fedctl" / "config.yaml"
+
+
+def admin_token_file() -> Path:
+    """The file in which a control plane of the same user keeps its admin's token."""
+    return state_home(os.environ) / "fedsched" / "admin.token"
 
 
 # Words of gRPC for a refused certificate, an answer without TLS, and a closed connection. Then for

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import click
 
-from federation.cli.connection import connection, context_names, is_stated
-from federation.cli.folders import contexts_file
+from federation.cli.connection import connection, context_names, contexts_file, is_stated
 from federation.cli.kinds import GetKind, kind_command
 from federation.cli.lists import ListColumn, ListedKind
 from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed, Violation

@@ -1,18 +1,20 @@
-"""The verbs of ``fedctl`` in their groups, how one is loaded, and the verb ``completion``.
+"""The verbs of ``fedctl`` in their groups, how one is loaded, and get, describe and completion.
 
-Must not import a verb, nor ask a control plane: a shell waits for completions.
+Must not import a verb or a kind before it is asked for, nor ask a control plane: a shell waits.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from copy import copy
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import click
 
+from federation.cli.arguments import Kinds
 from federation.runtime.terminal import say_lines
 
 
@@ -64,9 +66,9 @@ class LazyCommands(click.Group):
 
 GROUPS: Final[dict[str, dict[str, Verb]]] = {
     "Look": {
-        "get": Verb("get", "List objects of a kind: clusters, bindings, queue, plans."),
-        "describe": Verb("get", "Show one object in full."),
-        "top": Verb("top", "Show how full clusters are, and what namespaces hold."),
+        "get": Verb("verbs", "List objects of a kind: clusters, bindings, queue, plans."),
+        "describe": Verb("verbs", "Show one object in full."),
+        "top": Verb("fleet", "Show how full clusters are, and what namespaces hold."),
         "events": Verb("events", "Show what happened to a binding, a cluster or all."),
         "wait": Verb("waiting", "Wait until bindings are placed or deleted."),
     },
@@ -94,7 +96,7 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
         "drain": Verb("plans", "Empty clusters by a plan, and follow it to its end."),
         "replace": Verb("members", "Give a cluster's name to another Kubernetes cluster."),
         "revoke": Verb("members", "End a cluster's credentials and its agent's stream."),
-        "failover": Verb("failover", "Show failover, freeze it, or let it go on."),
+        "failover": Verb("fleet", "Show failover, freeze it, or let it go on."),
         "plan": Verb("plans", "Make, show, approve, watch and stop plans of moves."),
     },
     "Questions": {
@@ -105,8 +107,8 @@ GROUPS: Final[dict[str, dict[str, Verb]]] = {
     },
     "History": {
         "history": Verb("history", "Show a binding's decisions and what each changed."),
-        "replay": Verb("replay", "Make a decision again, and compare."),
-        "trace": Verb("replay", "Export recorded decisions to a file."),
+        "replay": Verb("history", "Make a decision again, and compare."),
+        "trace": Verb("history", "Export recorded decisions to a file."),
         "audit": Verb("audit", "Show who changed what, and verify the records."),
     },
     "Access": {
@@ -161,3 +163,64 @@ def load_module(name: str) -> ModuleType:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+# Entries of the table, by kind.
+LISTED: Final[Mapping[str, Verb]] = {
+    "audit": Verb("audit", "Changes and refusals, the newest first.", "GET_AUDIT"),
+    "bindings": Verb("bindings", "Bindings and where they run.", "GET_BINDINGS"),
+    "clusters": Verb("clusters", "Member clusters and what agents report.", "GET_CLUSTERS"),
+    "contexts": Verb("contexts", "Saved contexts; the current one is marked.", "GET_CONTEXTS"),
+    "decisions": Verb("history", "Decisions, the newest first.", "GET_DECISIONS"),
+    "gangs": Verb("waiting", "Bindings placed together or not at all.", "GET_GANGS"),
+    "join-tokens": Verb("clusters", "Join tokens that may still be used.", "GET_JOIN_TOKENS"),
+    "joiners": Verb("clusters", "Clusters that joined and are held.", "GET_JOINERS"),
+    "plans": Verb("plans", "Plans of moves, the newest first.", "GET_PLANS"),
+    "queue": Verb("waiting", "Bindings that wait, in their order.", "GET_QUEUE"),
+    "quotas": Verb("access", "Quotas and what is held of them.", "GET_QUOTAS"),
+    "reservations": Verb("bindings", "Promises that are on no node yet.", "GET_RESERVATIONS"),
+    "tokens": Verb("access", "Tokens of people and programs.", "GET_TOKENS"),
+}
+DESCRIBED: Final[Mapping[str, Verb]] = {
+    "binding": Verb("bindings", "Where it runs, and what is reserved.", "describe_binding"),
+    "cluster": Verb("clusters", "What its agent reports.", "describe_cluster"),
+    "decision": Verb("workloads", "Why a binding is where it is.", "explain"),
+    "plan": Verb("plans", "How good it is, and how far its steps are.", "show_plan"),
+}
+EXAMPLES: Final = {
+    "binding": "shop/checkout-deployment",
+    "cluster": "member1",
+    "decision": "DECISION",
+    "plan": "PLAN",
+}
+
+
+class ListedKinds(Kinds, LazyCommands):
+    """The verb ``get``."""
+
+    def command_of(self, kind: str) -> click.Command:
+        # The list of kinds does not wait for what lists them.
+        from federation.cli.kinds import kind_command  # noqa: PLC0415 - see above
+
+        return kind_command(self.loaded(LISTED[kind]))
+
+
+class DescribedKinds(Kinds, LazyCommands):
+    """The verb ``describe``."""
+
+    def command_of(self, kind: str) -> click.Command:
+        # Verbs of another name, such as explain, describe a kind too.
+        command: Any = copy(self.loaded(DESCRIBED[kind]))
+        command.name = kind
+        command.epilog = f"Example: fedctl describe {kind} {EXAMPLES[kind]}"
+        return command  # type: ignore[no-any-return]  # the table names commands
+
+
+@click.group(cls=ListedKinds, table=LISTED, epilog="Example: fedctl get clusters -o wide")
+def get() -> None:
+    """List objects of a kind: clusters, bindings, queue, plans."""
+
+
+@click.group(cls=DescribedKinds, table=DESCRIBED, epilog="Example: fedctl describe cluster member1")
+def describe() -> None:
+    """Show one object in full."""

@@ -12,7 +12,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from federation.cli.replay import NOT_EQUAL
+from federation.cli.history import NOT_EQUAL
 from federation.services import history
 from federation.services.duties import Duties, keeping_reports
 from federation.services.members.kept_reports import (

@@ -40,7 +40,7 @@ def answer_case(case: inputs.Case) -> dict[str, Any]:
         rows = offline_rows(states, requirements, options)
         return {"estimates": [{name: row[name] for name in CASE_COLUMNS} for row in rows]}
     # Few cases are like that, and what makes up nodes takes long to load.
-    from federation.cli.offline.assumptions import replicas_beside, sets_beside  # noqa: PLC0415 - see above
+    from federation.cli.offline.simulating import replicas_beside, sets_beside  # noqa: PLC0415 - see above
 
     if components:
         counted = "sets"

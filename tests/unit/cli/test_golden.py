@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from federation.cli import output, workloads
 from federation.cli.__main__ import fedctl
+from federation.cli.history import NOT_EQUAL
 from federation.cli.layouts import width_of
-from federation.cli.replay import NOT_EQUAL
 from tests.unit.cli.canned import DECIDED, DECISION, answer_with
 from tests.unit.cli.canned_events import CALLS_MADE, GANG, SILENT
 

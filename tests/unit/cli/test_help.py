@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from federation.cli.folders import admin_token_file, contexts_file
+from federation.cli.connection import admin_token_file, contexts_file
 from lab.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[3]

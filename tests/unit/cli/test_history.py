@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli.__main__ import fedctl
 from federation.cli.arguments import time_of
-from federation.cli.replay import NOT_EQUAL
+from federation.cli.history import NOT_EQUAL
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable
 from federation.v1.resource_pb2 import TargetCluster

@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from federation.cli.__main__ import fedctl
-from federation.cli.get import DESCRIBED, LISTED, describe, get
 from federation.cli.offline import verbs as offline_verbs
-from federation.cli.verbs import VERBS
+from federation.cli.verbs import DESCRIBED, LISTED, VERBS, describe, get
 from federation.model.estimate import MAX_REPLICAS, Merge, ModelRule
 from federation.simulation.steps import FailoverRules
 from lab.patience import PATIENCE_SECONDS

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.cli.__main__ import fedctl
-from federation.cli.replay import NOT_EQUAL
+from federation.cli.history import NOT_EQUAL
 from federation.history import bodies as bodies_module
 from federation.history.bodies import deflated
 from federation.history.replays import replayed_frame
