@@ -33,8 +33,9 @@ from federation.model.resources import PODS, amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.runtime import spans
 from federation.runtime.findings import told_findings
+from federation.runtime.flags import print_config, with_flags
 from federation.runtime.logs import change_level, configure_logging
-from federation.runtime.options import LoadedOptions, print_config, with_flags
+from federation.runtime.options import LoadedOptions
 from federation.runtime.state_home import state_home
 from federation.runtime.terminal import json_text, say, say_lines
 from federation.runtime.watched_files import FileWatch

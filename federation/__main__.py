@@ -24,9 +24,9 @@ from federation.codec.document_files import document_of
 from federation.model.errors import FederationError, InvalidRequest
 from federation.runtime.allocator import give_back_freed_memory
 from federation.runtime.findings import told_findings
+from federation.runtime.flags import print_config, with_flags
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.logs import change_level, configure_logging
-from federation.runtime.options import print_config, with_flags
 from federation.runtime.settings import OPTIONS, LoadedSettings, check_serving, load_settings
 from federation.runtime.state_home import state_home
 from federation.runtime.terminal import Program, error_lines, say, say_lines

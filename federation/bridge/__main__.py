@@ -17,7 +17,6 @@ import click
 
 import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from federation.model.errors import FederationError, InvalidRequest
-from federation.runtime.log_fields import LogFormat, LogLevel
 from federation.runtime.terminal import error_lines, say_lines
 
 if TYPE_CHECKING:
@@ -122,6 +121,7 @@ def bridge(
       federation bridge --shadow --for 3600 -o json --karmada-kubeconfig karmada.config \\
         --token-file viewer.token --ca ca.pem
     """
+    from federation.runtime.log_fields import LogFormat, LogLevel  # noqa: PLC0415 - not for --help
     from federation.runtime.logs import configure_logging  # noqa: PLC0415 - not for --help
 
     configure_logging(sys.stderr, form=LogFormat(log_format), level=LogLevel(log_level))

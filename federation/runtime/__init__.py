@@ -11,6 +11,7 @@
   secrets
 - ``files``: directories of our own, and files that appear whole, with their mode from the first
   moment on
+- ``flags``: the flags of a command, one for every setting of its program
 - ``interruptions``: ctrl-C and its kin: let in where a program can stop, kept for later where it
   must not
 - ``logs``: how log records look: one line of text or one JSON object, fields beside the message

@@ -1,4 +1,4 @@
-"""Forms and levels of logs, and what every line says of the work: a decision, its binding.
+"""Fields of log lines, as what is being worked on meanwhile, and the forms and levels of lines.
 
 Must not log anything.
 """
@@ -32,6 +32,22 @@ class LogLevel(StrEnum):
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default=NOTHING)
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least severity that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def work_fields() -> Mapping[str, str]:

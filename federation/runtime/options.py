@@ -1,30 +1,19 @@
 """The settings of a program as one table: how each is read, and where its value came from.
 
-A command gets a flag for each. Must not read the process environment, the command line or files:
-all three are passed in.
+Must not read the process environment, the command line or files: all three are passed in.
 """
 
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
-
-import click
 
 from federation.model.errors import InvalidRequest, Violation
 from federation.runtime.database_url import masked_url
-from federation.runtime.terminal import json_text, say, say_lines
-from federation.runtime.yaml_texts import yaml_text
-
-Command = Callable[..., None]
-# Settings out of the file that --config names and of the flags, by setting name.
-Load = Callable[[Path | None, Mapping[str, Any]], Any]
 
 # The spellings that flags and variables of other programs have, too.
 ON = ("true", "t", "yes", "y", "on", "1")
@@ -311,42 +300,3 @@ def _is_of_a_service(name: str, value: str) -> bool:
     if _OF_A_SERVICE.fullmatch(name):
         return True
     return name.endswith("_PORT") and _PORT_OF_A_SERVICE.fullmatch(value) is not None
-
-
-def with_flags(options: OptionTable, load: Load) -> Callable[[Command], Command]:
-    """Give a command a flag for every setting, and what ``load`` makes of them in their place."""
-
-    def decorated(command: Command) -> Command:
-        @functools.wraps(command)
-        def loading(config: Path | None, **arguments: Any) -> None:
-            flags = {option.name: arguments.pop(option.name) for option in options}
-            command(load(config, flags), **arguments)
-
-        for option in reversed(options.options):
-            parameters: dict[str, Any] = {"help": option.help}
-            if option.switch:
-                parameters |= {"is_flag": True, "flag_value": "true", "default": None}
-            else:
-                parameters |= {"metavar": "VALUE", "multiple": option.many}
-                if option.default:
-                    parameters["help"] += f" Default: {option.default}."
-            loading = click.option(option.flag, option.name, **parameters)(loading)
-        path = click.Path(path_type=Path, dir_okay=False)
-        text = f"YAML file of settings; {options.config_variable} names it too."
-        return click.option("--config", type=path, help=text)(loading)
-
-    return decorated
-
-
-def print_config(loaded: LoadedOptions, output: str) -> None:
-    """Print every setting and where it came from, secrets masked, as text, JSON or YAML."""
-    rows = loaded.shown()
-    if output == "json":
-        say_lines(json_text(rows, indent=2))
-    elif output == "yaml":
-        say_lines(yaml_text(rows).rstrip("\n"))
-    else:
-        widths = [max(len(row[column]) for row in rows) for column in ("name", "value")]
-        for row in rows:
-            name, value = row["name"].ljust(widths[0]), row["value"].ljust(widths[1])
-            say(f"{name}  {value}  {row['origin']}")
