@@ -13,6 +13,7 @@ from estimator.estimation.capacity import Capacity
 from federation.codec.documents import read_json
 from federation.codec.models import grade_count_messages, read_grade_counts
 from federation.codec.pools import pools_to_message, read_pools
+from federation.codec.rules import check_rules
 from federation.codec.strict import message_from_document
 from federation.codec.summaries import read_summary, summary_to_message
 from federation.codec.violations import Violations
@@ -60,6 +61,7 @@ def _capacity(document: object, path: str) -> Capacity:
         pools = read_pools(message, f"{prefix}pools", violations)
         document = {name: part for name, part in document.items() if name != "pools"}
     status = message_from_document(document, resource_pb2.ClusterStatus, path)
+    check_rules(status, path, found)
     capacity = Capacity(
         summary=read_summary(status.resource_summary, f"{prefix}resourceSummary", violations),
         nodes=NodeSummary(

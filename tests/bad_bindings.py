@@ -30,7 +30,7 @@ BAD: Final[dict[str, tuple[dict[str, Any], str, str]]] = {
     "more groups at least than at most": (
         placed(spreadConstraints=[{"spreadByField": "region", "minGroups": 5, "maxGroups": 2}]),
         f"{PLACEMENT}.spreadConstraints[0].maxGroups",
-        "must be at least minGroups, 5",
+        "must be at least minGroups",
     ),
     "a negative number of groups": (
         placed(spreadConstraints=[{"spreadByField": "cluster", "minGroups": -1}]),
@@ -90,7 +90,7 @@ BAD: Final[dict[str, tuple[dict[str, Any], str, str]]] = {
     "a limit below its least": (
         divided(clusterLimits=[{"min": 3, "max": 2}]),
         f"{SCHEDULING}.clusterLimits[0].max",
-        "must be at least min, 3",
+        "must be at least min",
     ),
     "limits for what is not divided": (
         placed(

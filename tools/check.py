@@ -14,7 +14,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-RELEASED = ROOT / "proto" / "released.binpb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +30,7 @@ def checks() -> list[Check]:
     def module(name: str) -> list[str]:
         return [sys.executable, "-m", name]
 
-    all_checks = [
+    return [
         Check(name="formatted", command=[program("ruff"), "format", "--check", "."], quick=True),
         Check(name="lint", command=[program("ruff"), "check", "."], quick=True),
         Check(name="sizes, reasons", command=module("tools.check_sources"), quick=True),
@@ -42,14 +41,8 @@ def checks() -> list[Check]:
         Check(name="import floors", command=[program("lint-imports")]),
         Check(name="stubs fresh", command=[*module("tools.protos"), "verify"]),
         Check(name="reference fresh", command=[*module("tools.reference"), "--check"]),
-        Check(name="proto lint", command=[program("buf"), "lint"]),
+        Check(name="proto lint", command=[*module("tools.protos"), "lint"]),
     ]
-    if RELEASED.exists():
-        against = ["--against", str(RELEASED.relative_to(ROOT))]
-        all_checks.append(
-            Check(name="proto breaking", command=[program("buf"), "breaking", *against])
-        )
-    return all_checks
 
 
 def run(check: Check) -> bool:

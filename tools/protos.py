@@ -1,7 +1,7 @@
 """Python from protos: messages, services, and the types of both.
 
 ``update`` writes them, ``verify`` says whether they are as committed. ``release`` renews
-proto/released.binpb, which ``make check`` compares the protos with: once a release.
+proto/released.binpb once a release, and ``lint`` compares the protos with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
+from google.protobuf import descriptor_pb2, duration_pb2, field_mask_pb2, timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
+from protovalidate._gen.buf.validate import validate_pb
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "proto"
@@ -25,11 +28,17 @@ PACKAGES: Mapping[Path, Path] = {
 }
 PATTERN = "*_pb2*.py*"
 RELEASED = PROTOS / "released.binpb"
+API = "federation/v1"
+RULES = "buf/validate/validate.proto"
+RULES_PACKAGE = Path("federation/v1")
+RULES_DESCRIPTORS = "rules.binpb"
 
 
 def generate(target: Path) -> None:
     """Generate every package below ``target``."""
     plugins = Path(sys.executable).parent
+    rules = target / RULES_DESCRIPTORS
+    rules.write_bytes(rules_descriptors())
     sources = [
         package / proto.name
         for package, folder in PACKAGES.items()
@@ -38,6 +47,7 @@ def generate(target: Path) -> None:
     status = protoc.main(
         [
             "protoc",
+            f"--descriptor_set_in={rules}",
             *(f"--proto_path={package}={folder}" for package, folder in PACKAGES.items()),
             f"--proto_path={files('grpc_tools') / '_proto'}",
             f"--proto_path={googleapis()}",
@@ -48,10 +58,67 @@ def generate(target: Path) -> None:
             f"--mypy_out=quiet:{target}",
             f"--mypy_grpc_out=quiet:{target}",
             *map(str, sources),
+            RULES,
         ]
     )
     if status != 0:
         raise SystemExit("the protos do not compile, see above")
+    _move_rules(target)
+
+
+def image(path: Path) -> None:
+    """Write the descriptors of all protos, comments included, for tools that know no wheels."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules = Path(folder) / RULES_DESCRIPTORS
+        rules.write_bytes(rules_descriptors())
+        status = protoc.main(
+            [
+                "protoc",
+                f"--descriptor_set_in={rules}",
+                f"--proto_path={PROTOS}",
+                "--include_imports",
+                "--include_source_info",
+                f"--descriptor_set_out={path}",
+                *sorted(f"{API}/{proto.name}" for proto in (PROTOS / API).glob("*.proto")),
+            ]
+        )
+    if status != 0:
+        raise SystemExit("the protos do not compile, see above")
+
+
+def rules_descriptors() -> bytes:
+    """Return the descriptors of buf.validate, which the wheel of protovalidate holds.
+
+    Options are left out: they hold the rules' meaning in CEL, which only protovalidate evaluates.
+    """
+    descriptors = FileDescriptorSet()
+    for file in (
+        *(descriptor_pb2.DESCRIPTOR, duration_pb2.DESCRIPTOR),
+        *(field_mask_pb2.DESCRIPTOR, timestamp_pb2.DESCRIPTOR),
+    ):
+        file.CopyToProto(descriptors.file.add())
+    rules = descriptors.file.add()
+    rules.ParseFromString(validate_pb.desc().proto.to_binary())
+    for message in rules.message_type:
+        for field in (*message.field, *message.extension):
+            field.ClearField("options")
+    return descriptors.SerializeToString()
+
+
+def _move_rules(target: Path) -> None:
+    """Put the stubs of buf.validate into the package of ours that refers to them.
+
+    Another distribution may bring a package of that name.
+    """
+    package = target / RULES_PACKAGE
+    for stub in (target / RULES).parent.glob("validate_pb2.py*"):
+        stub.rename(package / stub.name)
+    for stub in package.glob(PATTERN):
+        text = stub.read_text(encoding="utf-8")
+        module = RULES_PACKAGE.as_posix().replace("/", ".")
+        text = text.replace("from buf.validate import", f"from {module} import")
+        text = text.replace("buf.validate.validate_pb2", f"{module}.validate_pb2")
+        stub.write_text(text, encoding="utf-8")
 
 
 def googleapis() -> Path:
@@ -85,11 +152,29 @@ def verify(fresh: Mapping[str, str]) -> int:
     return 1 if differing else 0
 
 
+def lint() -> int:
+    """Lint the protos, and compare them with those of the last release, by buf.
+
+    buf resolves no imports: the rules of buf.validate come out of a wheel, as descriptors.
+    """
+    buf = Path(sys.executable).with_name("buf")
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "protos.binpb"
+        image(built)
+        commands: list[list[str | Path]] = [[buf, "lint", built, "--path", API]]
+        if RELEASED.exists():
+            released = RELEASED.relative_to(ROOT)
+            commands.append([buf, "breaking", built, "--path", API, "--against", released])
+        runs = [subprocess.run(command, cwd=ROOT, check=False) for command in commands]
+    return max(run.returncode for run in runs)
+
+
 def main(verb: str) -> int:
     if verb == "release":
-        buf = Path(sys.executable).with_name("buf")
-        command = [str(buf), "build", "-o", str(RELEASED.relative_to(ROOT))]
-        return subprocess.run(command, cwd=ROOT, check=False).returncode
+        image(RELEASED)
+        return 0
+    if verb == "lint":
+        return lint()
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))
         return {"update": update, "verify": verify}[verb](stubs(Path(folder)))

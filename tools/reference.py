@@ -22,7 +22,6 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
     ServiceDescriptorProto,
 )
-from grpc_tools import protoc
 
 from estimator.__main__ import cli as estimator
 from federation.__main__ import main as federation
@@ -31,11 +30,10 @@ from federation.codec.rights import DECLARED, PACKAGE, Audience, Permission, Sco
 from federation.model.access import Role
 from federation.telemetry.families import families_of
 from federation.telemetry.measured import Shared
-from tools.protos import PROTOS, ROOT, googleapis
+from tools.protos import API, ROOT, image
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "Made by `make reference`: changes belong into the sources."
-API = "federation/v1"
 # Where protobuf keeps comments: field numbers of descriptor.proto.
 MESSAGES, ENUMS, SERVICES, FIELDS, NESTED, NESTED_ENUMS, VALUES, METHODS = 4, 5, 6, 2, 3, 4, 2, 2
 SYNTAX = 12
@@ -225,23 +223,11 @@ def api_page() -> str:
 
 def descriptors() -> list[FileDescriptorProto]:
     """Return the descriptors of the API's files, comments included."""
-    names = sorted(path.name for path in (PROTOS / API).glob("*.proto"))
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "set.binpb"
-        status = protoc.main(
-            [
-                "protoc",
-                f"--proto_path={PROTOS}",
-                f"--proto_path={googleapis()}",
-                f"--proto_path={Path(protoc.__file__).parent / '_proto'}",
-                "--include_source_info",
-                f"--descriptor_set_out={written}",
-                *(f"{API}/{name}" for name in names),
-            ]
-        )
-        if status != 0:
-            raise SystemExit("the protos do not compile, see above")
-        return list(FileDescriptorSet.FromString(written.read_bytes()).file)
+        image(written)
+        files = FileDescriptorSet.FromString(written.read_bytes()).file
+    return [file for file in files if file.name.startswith(API)]
 
 
 def conventions_of(file: FileDescriptorProto) -> Iterator[str]:

@@ -14,6 +14,7 @@ from federation.codec.clusters import enablements_from_messages
 from federation.codec.counts import refuse_too_many
 from federation.codec.models import model_to_messages
 from federation.codec.requirements import component_messages, requirements_to_message
+from federation.codec.rules import check_rules
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
@@ -43,7 +44,6 @@ from federation.v1.agents_pb2 import (
     Welcome,
 )
 
-MAX_VERSION_CHARACTERS = 128
 # What an agent says is part of every list of clusters, and an answer holds 4 MiB.
 MAX_HELLO_BYTES = 1024 * 1024
 MAX_TEXT_CHARACTERS = 1000
@@ -51,7 +51,6 @@ MAX_TEXT_CHARACTERS = 1000
 MAX_NODE_SHARES = 20_000
 MAX_SCORE = 100
 MAX_TOTAL = 1e15
-MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 
 
 def hello_from_message(message: Hello) -> AgentHello:
@@ -59,22 +58,9 @@ def hello_from_message(message: Hello) -> AgentHello:
     found = Violations()
     ranges.size(message, "hello", found, most_bytes=MAX_HELLO_BYTES)
     refuse_too_many(message, "hello", found)
+    check_rules(message, "hello", found)
     found.check()
     refuse_nul(message, "hello", found)
-    if message.epoch < 1:
-        found.add("hello.epoch", "must be at least 1")
-    if message.acknowledged_sequence < 0:
-        found.add("hello.acknowledgedSequence", "must not be negative")
-    if message.placer not in set(Placer):
-        rule = f"must be one of {', '.join(Placer)}; it is {message.placer!r}"
-        found.add("hello.placer", rule)
-    versions = {
-        "hello.agentVersion": message.agent_version,
-        "hello.kubernetesVersion": message.kubernetes_version,
-    }
-    for field, version in versions.items():
-        texts.word(version, field, found, most=MAX_VERSION_CHARACTERS)
-    _check_enablements(message, found)
     agent_time = ranges.optional_seconds(message, "agent_time", "hello.agentTime", found)
     sight = sight_of(message, "hello", found)
     found.check()
@@ -99,11 +85,7 @@ def sight_of(
     if not message.HasField("sight"):
         return None
     sight: Sight = message.sight
-    if not 0.0 <= sight.picture_age_seconds <= MAX_AGE_SECONDS:
-        rule = f"must be from 0 to {MAX_AGE_SECONDS:.0f}"
-        found.add(f"{path}.sight.pictureAgeSeconds", rule)
-    if sight.skipped_objects < 0:
-        found.add(f"{path}.sight.skippedObjects", "must not be negative")
+    check_rules(sight, f"{path}.sight", found)
     if "\0" in sight.message:
         found.add(f"{path}.sight.message", "must not contain NUL")
     return AgentSight(
@@ -112,17 +94,6 @@ def sight_of(
         message=quoted(sight.message[:MAX_TEXT_CHARACTERS]),
         skipped_objects=sight.skipped_objects,
     )
-
-
-def _check_enablements(message: Hello, found: Violations) -> None:
-    """What a cluster serves is told to people too."""
-    for number, each in enumerate(message.api_enablements):
-        path = f"hello.apiEnablements[{number}]"
-        texts.word(each.group_version, f"{path}.groupVersion", found)
-        for position, resource in enumerate(each.resources):
-            texts.word(resource.kind, f"{path}.resources[{position}].kind", found)
-        if found:
-            return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +110,7 @@ def beat_from_message(message: Heartbeat) -> HeartbeatFacts:
     """Raises InvalidRequest."""
     found = Violations()
     agent_time = ranges.seconds(message.agent_time, "heartbeat.agentTime", found)
-    if message.sequence < 0:
-        found.add("heartbeat.sequence", "must not be negative")
+    check_rules(message, "heartbeat", found)
     sight = sight_of(message, "heartbeat", found)
     found.check()
     return HeartbeatFacts(

@@ -5,8 +5,10 @@
 - ``changed_placements``: placements that policies give to bindings that were decided under others
 - ``clusters``: member clusters, from messages and back
 - ``condition_types``: what conditions of clusters are called that are not Kubernetes' own
-- ``counts``: how many of anything a request may hold: more than anybody means, and little enough
-  to read
+- ``counts``: bound of the parts that a request may hold in all, so that reading and deciding end
+  in time
+- ``cross_field_rules``: rules between the fields of one message, by the ids that the protos give
+  them
 - ``decision_words``: parts of decisions in words, for terminals and pages alike
 - ``decisions``: decisions and their traces to messages
 - ``descriptors``: what the descriptors of protobuf do not say directly, nor their type stubs
@@ -47,6 +49,8 @@
 - ``rights``: rights of rpcs, as the protos declare them: callers, scope, audit, and limits of a
   request
 - ``role_rules``: rules that give roles to callers whom others vouch for, out of a file, strictly
+- ``rules``: rules of the protos (buf.validate), compiled for each message and evaluated with our
+  paths
 - ``scopes``: scopes and limits of callers: what a role may be limited to
 - ``selectors``: label, field and node selectors, tolerations and taints, from messages and back
 - ``simulations``: simulations: clusters, bindings and options from messages, decisions to
@@ -62,6 +66,8 @@
   where it came from
 - ``unread``: fields that are accepted, as Karmada writes them, and that nothing here reads: told,
   not refused
+- ``value_rules``: rules of single values, as buf.validate declares them: a test and a sentence for
+  each
 - ``violations``: collects broken rules, so that a caller hears of all of them at once
 - ``virtual_time``: virtual time of simulations: events from messages, steps and who waits to
   messages

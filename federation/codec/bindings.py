@@ -19,6 +19,7 @@ from federation.codec.requirements import (
     read_requirements,
     requirements_to_message,
 )
+from federation.codec.rules import check_rules
 from federation.codec.strict import check_type_meta, message_from_document, refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations, joined
@@ -39,12 +40,8 @@ from federation.model.workload import ObjectReference, TargetCluster
 from federation.v1 import resource_pb2
 
 BINDING_API_VERSION: Final = "work.karmada.io/v1alpha2"
-# Why something was done, in words.
-MAX_SENTENCE: Final = 1024
 # The id of a history has hyphens itself.
 _VERSION: Final = re.compile(r"([0-9a-f-]*)-([0-9]{1,19})-([0-9]{1,19})", re.ASCII)
-# All of a gang are decided at once, while nobody else is.
-MAX_GANG: Final = 1000
 
 
 def binding_from_message(message: resource_pb2.ResourceBinding, path: str = "") -> Binding:
@@ -52,6 +49,7 @@ def binding_from_message(message: resource_pb2.ResourceBinding, path: str = "") 
     found = Violations()
     check_type_meta(message, path, found)
     refuse_nul(message, path, found)
+    check_rules(message, path, found)
     binding = _read(message, path, found)
     found.check()
     return binding
@@ -150,8 +148,8 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
     metadata, there = message.metadata, joined(path, "metadata")
     # In the order in which what is wrong is told: the spec, the metadata, the times.
     return Binding(
-        resource=_resource(spec.resource, f"{here}.resource", found),
-        replicas=ranges.replicas(spec.replicas, f"{here}.replicas", found),
+        resource=_resource(spec.resource),
+        replicas=spec.replicas,
         requirements=read_requirements(
             spec.replica_requirements, f"{here}.replicaRequirements", found
         ),
@@ -159,29 +157,23 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         clusters=_targets(spec.clusters, f"{here}.clusters", found),
         placement=_placement(spec, f"{here}.placement", found),
         scheduler_name=spec.scheduler_name,
-        priority=_priority(spec, f"{here}.schedulePriority.priority", found),
+        priority=spec.schedule_priority.priority,
         eviction_tasks=_eviction_tasks(
             spec.graceful_eviction_tasks, f"{here}.gracefulEvictionTasks", found
         ),
         suspended=spec.suspension.scheduling,
-        certificate=ranges.optional_word(
-            spec.certificate, Certificate, f"{here}.certificate", found
-        ),
-        lease_seconds=_lease(spec, f"{here}.leaseSeconds", found),
-        preemption_policy=_word(
-            spec.preemption_policy, PreemptionPolicy, f"{here}.preemptionPolicy", found
-        ),
-        min_available=_min_available(spec, f"{here}.minAvailable", found),
+        certificate=ranges.optional_choice(spec.certificate, Certificate),
+        lease_seconds=spec.lease_seconds if spec.HasField("lease_seconds") else None,
+        preemption_policy=_word(spec.preemption_policy, PreemptionPolicy),
+        min_available=spec.min_available if spec.HasField("min_available") else None,
         preemptible=spec.preemptible if spec.HasField("preemptible") else True,
-        on_cluster_loss=_word(spec.on_cluster_loss, OnClusterLoss, f"{here}.onClusterLoss", found),
-        on_cluster_return=_word(
-            spec.on_cluster_return, OnClusterReturn, f"{here}.onClusterReturn", found
-        ),
-        gang=_gang(spec, f"{here}.gang", found),
+        on_cluster_loss=_word(spec.on_cluster_loss, OnClusterLoss),
+        on_cluster_return=_word(spec.on_cluster_return, OnClusterReturn),
+        gang=_gang(spec.gang) if spec.HasField("gang") else None,
         namespace=ranges.namespace_name(metadata.namespace, f"{there}.namespace", found),
         name=ranges.object_name(metadata.name, f"{there}.name", found),
-        uid=texts.word(metadata.uid, f"{there}.uid", found),
-        labels=texts.label_map(metadata.labels, f"{there}.labels", found),
+        uid=metadata.uid,
+        labels=dict(metadata.labels),
         annotations=texts.annotation_map(metadata.annotations, f"{there}.annotations", found),
         generation=metadata.generation or 1,
         expected_version=_expected_version(
@@ -203,7 +195,7 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         # A trigger that no scheduling has followed yet asks to divide anew.
         fresh=triggered is not None and (last is None or triggered > last),
         is_unsettled=has_new_placement(message),
-        observed_affinity=_observed_affinity(message, joined(path, "status"), found),
+        observed_affinity=message.status.scheduler_observing_affinity_name,
     )
 
 
@@ -218,37 +210,24 @@ def _expected_version(text: str, path: str, found: Violations) -> BindingVersion
     return BindingVersion(match[1], int(match[2]), int(match[3]))
 
 
-def _observed_affinity(message: resource_pb2.ResourceBinding, path: str, found: Violations) -> str:
-    name = message.status.scheduler_observing_affinity_name
-    return texts.word(name, f"{path}.schedulerObservingAffinityName", found)
-
-
-def _word(text: str, choices: type[ranges.Word], path: str, found: Violations) -> ranges.Word:
-    """Nothing written means the first choice."""
-    return ranges.word(text, choices, path, found, default=next(iter(choices)))
-
-
-def _priority(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int:
-    priority = spec.schedule_priority.priority
-    return ranges.whole(priority, path, found, least=-(2**31), most=2**31 - 1)
+def _word(text: str, choices: type[ranges.Word]) -> ranges.Word:
+    """Return the first choice for an empty text."""
+    return ranges.choice(text, choices, default=next(iter(choices)))
 
 
 def _placement(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> Placement:
     if spec.HasField("placement"):
         return read_placement(spec.placement, path, found)
-    found.add(path, "is required: write {} for every cluster")
     return Placement()
 
 
-def _resource(
-    message: resource_pb2.ObjectReference, path: str, found: Violations
-) -> ObjectReference:
+def _resource(message: resource_pb2.ObjectReference) -> ObjectReference:
     return ObjectReference(
-        api_version=texts.word(message.api_version, f"{path}.apiVersion", found),
-        kind=texts.word(message.kind, f"{path}.kind", found),
-        namespace=texts.word(message.namespace, f"{path}.namespace", found),
-        name=texts.word(message.name, f"{path}.name", found),
-        uid=texts.word(message.uid, f"{path}.uid", found),
+        api_version=message.api_version,
+        kind=message.kind,
+        namespace=message.namespace,
+        name=message.name,
+        uid=message.uid,
     )
 
 
@@ -258,11 +237,7 @@ def _targets(
     if not messages:
         return ()
     targets = tuple(
-        TargetCluster(
-            name=ranges.required(message.name, f"{path}[{position}].name", found),
-            replicas=ranges.replicas(message.replicas, f"{path}[{position}].replicas", found),
-        )
-        for position, message in enumerate(messages)
+        TargetCluster(name=message.name, replicas=message.replicas) for message in messages
     )
     ranges.distinct((each.name for each in targets), path, found, field=".name")
     return targets
@@ -279,25 +254,9 @@ def _eviction_tasks(
     )
 
 
-def _min_available(
-    spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations
-) -> int | None:
-    if not spec.HasField("min_available"):
-        return None
-    return ranges.whole(spec.min_available, path, found, least=1, most=ranges.MAX_REPLICAS)
-
-
-def _gang(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> Gang | None:
-    if not spec.HasField("gang"):
-        return None
-    message, timeout = spec.gang, None
-    if message.HasField("timeout_seconds"):
-        timeout = ranges.lease_seconds(message.timeout_seconds, f"{path}.timeoutSeconds", found)
-    return Gang(
-        name=ranges.object_name(message.name, f"{path}.name", found),
-        size=ranges.whole(message.size, f"{path}.size", found, least=1, most=MAX_GANG),
-        timeout_seconds=timeout,
-    )
+def _gang(message: resource_pb2.Gang) -> Gang:
+    timeout = message.timeout_seconds if message.HasField("timeout_seconds") else None
+    return Gang(name=message.name, size=message.size, timeout_seconds=timeout)
 
 
 def _eviction_task(
@@ -305,22 +264,16 @@ def _eviction_task(
 ) -> EvictionTask:
     """Of where it ran before only names travel: an eviction cannot be taken back by these."""
     return EvictionTask(
-        from_cluster=ranges.required(message.from_cluster, f"{path}.fromCluster", found),
-        replicas=ranges.replicas(message.replicas, f"{path}.replicas", found),
-        reason=texts.word(message.reason, f"{path}.reason", found),
-        message=texts.word(message.message, f"{path}.message", found, most=MAX_SENTENCE),
-        producer=texts.word(message.producer, f"{path}.producer", found),
+        from_cluster=message.from_cluster,
+        replicas=message.replicas,
+        reason=message.reason,
+        message=message.message,
+        producer=message.producer,
         created_at=ranges.optional_seconds(
             message, "creation_timestamp", f"{path}.creationTimestamp", found
         ),
-        purge_mode=ranges.optional_word(message.purge_mode, PurgeMode, f"{path}.purgeMode", found),
+        purge_mode=ranges.optional_choice(message.purge_mode, PurgeMode),
     )
-
-
-def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int | None:
-    if not spec.HasField("lease_seconds"):
-        return None
-    return ranges.lease_seconds(spec.lease_seconds, path, found)
 
 
 APPLIED_PLACEMENT: Final = "policy.karmada.io/applied-placement"

@@ -23,6 +23,7 @@ from federation.codec.models import (
 )
 from federation.codec.packable import Packable, packable_to_message, read_packable
 from federation.codec.requirements import quantities_of
+from federation.codec.rules import check_rules
 from federation.codec.strict import check_type_meta, refuse_nul
 from federation.codec.summaries import read_summary, summary_to_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
@@ -95,6 +96,7 @@ def cluster_state_from_message(
     found = Violations()
     cluster = _read_cluster(message, path, found)
     status, here = message.status, joined(path, "status")
+    check_rules(status, here, found)
     report, promised = None, tuple[Outstanding, ...]()
     if status.HasField("resource_summary"):
         report = _report(message, cluster, now, here, found)
@@ -109,8 +111,8 @@ def cluster_state_from_message(
             cluster,
             ready=all(ready),
             cordoned=status.cordoned,
-            cordon_reason=texts.word(status.cordon_reason, f"{here}.cordonReason", found),
-            cordoned_by=texts.word(status.cordoned_by, f"{here}.cordonedBy", found, most=400),
+            cordon_reason=status.cordon_reason,
+            cordoned_by=status.cordoned_by,
             held=status.held,
             api_enablements=enablements_from_messages(status.api_enablements),
         ),
@@ -274,16 +276,18 @@ def _read_cluster(message: resource_pb2.Cluster, path: str, found: Violations) -
     refuse_nul(message, path, found)
     metadata, spec = message.metadata, message.spec
     here, there = joined(path, "metadata"), joined(path, "spec")
+    check_rules(metadata, here, found)
+    check_rules(spec, there, found)
     if spec.zone and spec.zones and list(spec.zones) != [spec.zone]:
         found.add(f"{there}.zone", "cannot be combined with zones")
     return Cluster(
         name=ranges.cluster_name(metadata.name, f"{here}.name", found),
-        uid=texts.word(metadata.uid, f"{here}.uid", found),
-        labels=texts.label_map(metadata.labels, f"{here}.labels", found),
+        uid=metadata.uid,
+        labels=dict(metadata.labels),
         annotations=texts.annotation_map(metadata.annotations, f"{here}.annotations", found),
-        provider=texts.word(spec.provider, f"{there}.provider", found),
-        region=texts.word(spec.region, f"{there}.region", found),
-        zones=texts.words(spec.zones, f"{there}.zones", found) or _zone(spec.zone, there, found),
+        provider=spec.provider,
+        region=spec.region,
+        zones=tuple(spec.zones) or ((spec.zone,) if spec.zone else ()),
         taints=selectors.taints(spec.taints, f"{there}.taints", found),
         model=read_model(spec.resource_models, f"{there}.resourceModels", found),
         modeling_enabled=not spec.resource_modeling_disabled,
@@ -292,10 +296,6 @@ def _read_cluster(message: resource_pb2.Cluster, path: str, found: Violations) -
             metadata.resource_version, f"{here}.resourceVersion", found
         ),
     )
-
-
-def _zone(zone: str, path: str, found: Violations) -> tuple[str, ...]:
-    return (texts.word(zone, f"{path}.zone", found),) if zone else ()
 
 
 def _report(
@@ -308,8 +308,6 @@ def _report(
         found,
     )
     nodes = status.node_summary
-    for name, number in (("totalNum", nodes.total_num), ("readyNum", nodes.ready_num)):
-        ranges.whole(number, f"{path}.nodeSummary.{name}", found, least=0, most=ranges.MAX_INT64)
     reported_at = None
     if status.agent.HasField("last_report_time"):
         reported_at = seconds_from_timestamp(status.agent.last_report_time)

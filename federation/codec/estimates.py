@@ -15,6 +15,7 @@ import numpy.typing as npt
 from federation.codec import ranges
 from federation.codec.counts import refuse_too_many
 from federation.codec.requirements import read_components, read_requirements
+from federation.codec.rules import check_rules
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.written import enum_word
@@ -31,7 +32,6 @@ from federation.model.estimate import (
 from federation.model.workload import Component, ReplicaRequirements
 from federation.v1 import estimates_pb2, simulation_pb2
 
-MAX_SHAPES: Final = 1000
 MAX_NOTES: Final = 10_000
 
 # Unspecified means the default in each of them.
@@ -102,16 +102,16 @@ def shapes_from_message(
     The clusters of the request stay names: only the fleet knows which there are.
     """
     found = Violations()
-    if not 1 <= len(request.shapes) <= MAX_SHAPES:
-        found.add("shapes", f"must be 1 to {MAX_SHAPES}, not {len(request.shapes)}")
     refuse_too_many(request, "", found)
-    found.check()
+    is_too_large = len(found) > 0
+    check_rules(request, "", found)
+    if is_too_large:
+        found.check()
     refuse_nul(request, "", found)
     shapes = tuple(
         read_requirements(shape, f"shapes[{position}]", found)
         for position, shape in enumerate(request.shapes)
     )
-    ranges.distinct(request.clusters, "clusters", found)
     options = read_estimate_options(request, "", found)
     found.check()
     return shapes, options
@@ -122,18 +122,17 @@ def components_from_message(
 ) -> tuple[tuple[Component, ...], EstimateOptions]:
     """The components of the workload asked about; raises InvalidRequest with every broken rule."""
     found = Violations()
-    if not request.components:
-        found.add("components", "is required")
     refuse_too_many(request, "", found)
-    found.check()
+    is_too_large = len(found) > 0
+    check_rules(request, "", found)
+    if is_too_large:
+        found.check()
     refuse_nul(request, "", found)
     components = read_components(request.components, "components", found)
-    namespace = ranges.namespace_name(request.namespace, "namespace", found)
-    ranges.distinct(request.clusters, "clusters", found)
     highest = _choice(request.highest_source, _SOURCES, "highestSource", found)
     found.check()
     within = tuple(
-        replace(each, requirements=replace(each.requirements, namespace=namespace))
+        replace(each, requirements=replace(each.requirements, namespace=request.namespace))
         for each in components
     )
     return within, EstimateOptions(highest=highest, ignore_claims=request.highest_source in _BLIND)

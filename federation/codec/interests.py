@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from federation.codec import ranges
 from federation.codec.requirements import read_requirements, requirements_to_message
+from federation.codec.rules import check_rules
 from federation.codec.violations import Violations
 from federation.model.echoes import Interest, InterestUpdate, Owner, SoughtShape
 from federation.model.reservations import PromiseCertificate, Share
@@ -44,10 +44,9 @@ def interest_messages(update: InterestUpdate, known: int) -> Iterator[agents_pb2
 def interests_from_message(message: agents_pb2.InterestUpdate) -> InterestUpdate:
     """Raises InvalidRequest."""
     found = Violations()
+    check_rules(message, "interest", found)
     update = InterestUpdate(
-        version=ranges.whole(
-            message.version, "interest.version", found, least=0, most=ranges.MAX_INT64
-        ),
+        version=message.version,
         whole=message.whole,
         interests=tuple(_interests(message.bindings, found)),
         removed=tuple(message.removed),
@@ -63,7 +62,7 @@ def _interests(
         path = f"interest.bindings[{position}]"
         owner = message.owner
         yield Interest(
-            binding=ranges.required(message.binding, f"{path}.binding", found),
+            binding=message.binding,
             uid=message.uid,
             owner=Owner(owner.api_version, owner.kind, owner.namespace, owner.name)
             if message.HasField("owner")
@@ -83,7 +82,7 @@ def _sought(message: agents_pb2.SoughtShape, path: str, found: Violations) -> So
             requirements=read_requirements(
                 message.planned.replica_requirements, f"{path}.planned.replicaRequirements", found
             ),
-            replicas=ranges.replicas(message.planned.replicas, f"{path}.planned.replicas", found),
+            replicas=message.planned.replicas,
             certificate=PromiseCertificate.PLANNED,
         )
     return SoughtShape(
@@ -91,10 +90,8 @@ def _sought(message: agents_pb2.SoughtShape, path: str, found: Violations) -> So
         shape=request_shape(message.request),
         decisions=tuple(message.decisions),
         planned=planned,
-        echoed=ranges.replicas(message.echoed, f"{path}.echoed", found),
-        promised=ranges.replicas(message.promised, f"{path}.promised", found)
-        if message.HasField("promised")
-        else None,
+        echoed=message.echoed,
+        promised=message.promised if message.HasField("promised") else None,
     )
 
 

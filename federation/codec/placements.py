@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from federation.codec import ranges, selectors
 from federation.codec.remembered import Remembered
+from federation.codec.rules import check_rules
 from federation.codec.violations import Violations
 from federation.model.placement import (
     AffinityGroup,
@@ -42,17 +43,14 @@ def read_placement(message: resource_pb2.Placement, path: str, found: Violations
 
 
 def _read(message: resource_pb2.Placement, path: str, found: Violations) -> Placement:
+    check_rules(message, path, found)
     has_affinity = message.HasField("cluster_affinity")
-    if has_affinity and message.cluster_affinities:
-        found.add(f"{path}.clusterAffinities", "cannot be combined with clusterAffinity")
     return Placement(
         affinity=_affinity(message.cluster_affinity, f"{path}.clusterAffinity", found)
         if has_affinity
         else None,
         affinity_groups=_affinity_groups(message, f"{path}.clusterAffinities", found),
-        tolerations=selectors.tolerations(
-            message.cluster_tolerations, f"{path}.clusterTolerations", found
-        ),
+        tolerations=selectors.tolerations(message.cluster_tolerations),
         spread_constraints=_spread_constraints(
             message.spread_constraints, f"{path}.spreadConstraints", found
         ),
@@ -60,9 +58,7 @@ def _read(message: resource_pb2.Placement, path: str, found: Violations) -> Plac
         workload_affinity_key=message.workload_affinity.affinity.group_by_label_key,
         workload_anti_affinity_key=message.workload_affinity.anti_affinity.group_by_label_key,
         partial=message.partial,
-        tie_break=ranges.word(
-            message.tie_break, TieBreak, f"{path}.tieBreak", found, default=TieBreak.HASH
-        ),
+        tie_break=ranges.choice(message.tie_break, TieBreak, default=TieBreak.HASH),
     )
 
 
@@ -124,7 +120,6 @@ def _affinity_groups(
     groups = []
     for position, term in enumerate(terms):
         here = f"{path}[{position}]"
-        ranges.required(term.affinity_name, f"{here}.affinityName", found)
         overflow = f"{here}.overflowAffinities"
         tiers = tuple(
             _affinity(tier, f"{overflow}[{place}]", found)
@@ -156,19 +151,11 @@ def _spread_constraint(
     if message.spread_by_label:
         rule = "is not supported: spread by cluster, region, zone or provider with spreadByField"
         found.add(f"{path}.spreadByLabel", rule)
-    most = ranges.MAX_REPLICAS
-    least_groups = ranges.whole(message.min_groups, f"{path}.minGroups", found, least=0, most=most)
-    most_groups = ranges.whole(message.max_groups, f"{path}.maxGroups", found, least=0, most=most)
-    if 0 < most_groups < least_groups:
-        found.add(f"{path}.maxGroups", f"must be at least minGroups, {least_groups}")
-    by = ranges.word(
-        message.spread_by_field,
-        SpreadField,
-        f"{path}.spreadByField",
-        found,
-        default=SpreadField.CLUSTER,
+    return SpreadConstraint(
+        by=ranges.choice(message.spread_by_field, SpreadField, default=SpreadField.CLUSTER),
+        min_groups=message.min_groups or 1,
+        max_groups=message.max_groups or None,
     )
-    return SpreadConstraint(by=by, min_groups=least_groups or 1, max_groups=most_groups or None)
 
 
 def _replica_scheduling(
@@ -180,37 +167,22 @@ def _replica_scheduling(
     message = placement.replica_scheduling
     weights = message.weight_preference
     here = f"{path}.weightPreference"
-    if weights.dynamic_weight not in ("", DYNAMIC_WEIGHT):
-        rule = f"must be {DYNAMIC_WEIGHT}, not {weights.dynamic_weight!r}"
-        found.add(f"{here}.dynamicWeight", rule)
     static = tuple(
         StaticWeight(
             target=_affinity(
                 each.target_cluster, f"{here}.staticWeightList[{position}].targetCluster", found
             ),
-            weight=ranges.whole(
-                each.weight,
-                f"{here}.staticWeightList[{position}].weight",
-                found,
-                least=0,
-                most=ranges.MAX_REPLICAS,
-            ),
+            weight=each.weight,
         )
         for position, each in enumerate(weights.static_weight_list)
     )
     return ReplicaScheduling(
-        type=ranges.word(
-            message.replica_scheduling_type,
-            SchedulingType,
-            f"{path}.replicaSchedulingType",
-            found,
-            default=SchedulingType.DIVIDED,
+        type=ranges.choice(
+            message.replica_scheduling_type, SchedulingType, default=SchedulingType.DIVIDED
         ),
-        preference=ranges.word(
+        preference=ranges.choice(
             message.replica_division_preference,
             DivisionPreference,
-            f"{path}.replicaDivisionPreference",
-            found,
             default=DivisionPreference.WEIGHTED,
         ),
         static_weights=static or None,
@@ -223,18 +195,14 @@ def _replica_scheduling(
 def _limits(
     messages: Sequence[resource_pb2.ClusterLimit], path: str, found: Violations
 ) -> tuple[ClusterLimit, ...]:
-    limits = []
-    for position, message in enumerate(messages):
-        here = f"{path}[{position}]"
-        least = ranges.replicas(message.min, f"{here}.min", found)
-        most = None
-        if message.HasField("max"):
-            most = ranges.replicas(message.max, f"{here}.max", found)
-            if 0 <= most < least:
-                found.add(f"{here}.max", f"must be at least min, {least}")
-        target = _affinity(message.target_cluster, f"{here}.targetCluster", found)
-        limits.append(ClusterLimit(target=target, min=least, max=most))
-    return tuple(limits)
+    return tuple(
+        ClusterLimit(
+            target=_affinity(message.target_cluster, f"{path}[{position}].targetCluster", found),
+            min=message.min,
+            max=message.max if message.HasField("max") else None,
+        )
+        for position, message in enumerate(messages)
+    )
 
 
 def _write_affinity(affinity: ClusterAffinity, message: _AffinityMessage) -> None:

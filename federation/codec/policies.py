@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from federation.codec import selectors
+from federation.codec.rules import check_rules
 from federation.codec.violations import Violations
 from federation.model.selectors import matches_labels, matches_requirements
 from federation.v1 import resource_pb2
@@ -83,13 +84,9 @@ def _labels_match(template: Template, selector: resource_pb2.LabelSelector) -> b
 
 def check_policy(message: resource_pb2.PropagationPolicy, path: str, found: Violations) -> None:
     """Finds what makes a policy useless here; its placement is read with each binding."""
+    check_rules(message.spec, f"{path}.spec", found)
     for position, selector in enumerate(message.spec.resource_selectors):
         here = f"{path}.spec.resourceSelectors[{position}]"
-        for name in ("api_version", "kind"):
-            if not getattr(selector, name):
-                found.add(
-                    f"{here}.{'apiVersion' if name == 'api_version' else name}", "is required"
-                )
         selectors.label_requirements(
             selector.label_selector.match_expressions,
             f"{here}.labelSelector.matchExpressions",

@@ -11,22 +11,23 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from federation.codec import ranges, selectors, texts
+from federation.codec import selectors
+from federation.codec.rules import check_rules
 from federation.codec.violations import Violations
 from federation.model.cluster import ReportedPool, ReportedPools
 from federation.model.pools.values import MAX_BUDGET, SCORED
-from federation.model.resources import MAX_AMOUNT, PODS, is_qualified_name
+from federation.model.resources import MAX_AMOUNT, PODS
 from federation.v1 import agents_pb2
 
 # Taints may make more pools than there are cells to be divided among them.
 MAX_CELLS: Final = 4 * MAX_BUDGET
-MAX_LABEL_KEYS: Final = 64
 # Of this many nodes, each with as many replicas as an answer holds, the sum stays within 64 bits.
 MAX_NODES: Final = 2**31 - 1
 
 
 def read_pools(message: agents_pb2.NodePools, path: str, found: Violations) -> ReportedPools:
     """The pools; what is returned means nothing when anything was found."""
+    check_rules(message, path, found)
     _check_keys(message, path, found)
     _check_cells(message, path, found)
     return ReportedPools(
@@ -74,16 +75,12 @@ def _pool(
         found.add(f"{path}.labels", f"hold keys that labelKeys lack: {', '.join(foreign)}")
     return ReportedPool(
         taints=selectors.taints(message.taints, f"{path}.taints", found),
-        labels=texts.label_map(message.labels, f"{path}.labels", found),
+        labels=dict(message.labels),
     )
 
 
 def _check_keys(message: agents_pb2.NodePools, path: str, found: Violations) -> None:
-    ranges.distinct(message.label_keys, f"{path}.labelKeys", found)
-    ranges.distinct(message.resources, f"{path}.resources", found)
     for field, number, most in (
-        ("labelKeys", len(message.label_keys), MAX_LABEL_KEYS),
-        ("resources", len(message.resources), ranges.MAX_RESOURCES),
         ("pools", len(message.pools), MAX_CELLS),
         ("counts", len(message.counts), MAX_CELLS),
     ):
@@ -91,11 +88,6 @@ def _check_keys(message: agents_pb2.NodePools, path: str, found: Violations) -> 
             found.add(f"{path}.{field}", f"must be at most {most}, not {number}")
     if PODS not in message.resources:
         found.add(f"{path}.resources", f"must name {PODS}")
-    if message.kubernetes_minor < 0:
-        found.add(f"{path}.kubernetesMinor", "must not be negative")
-    for position, name in enumerate(message.resources):
-        if not is_qualified_name(name):
-            found.add(f"{path}.resources[{position}]", f"{name!r} is not a resource name")
 
 
 def _check_cells(message: agents_pb2.NodePools, path: str, found: Violations) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, TypeVar
+from functools import cache
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -112,6 +113,24 @@ def size(message: Message, path: str, found: Violations, *, most_bytes: int) -> 
     """Finds a message that would not leave room for others in an answer that holds many."""
     if (size_bytes := message.ByteSize()) > most_bytes:
         found.add(path, f"has {size_bytes} bytes: at most {most_bytes} are kept")
+
+
+def choice(text: str, choices: type[Word], *, default: Word) -> Word:
+    """Return the word of a closed set that the rules of the proto let pass."""
+    return optional_choice(text, choices) or default
+
+
+def optional_choice(text: str, choices: type[Word]) -> Word | None:
+    """Return the word of a closed set that the rules of the proto let pass, or None for none."""
+    if not text:
+        return None
+    members: Mapping[str, Word] = _members(choices)
+    return members.get(text)
+
+
+@cache
+def _members(choices: type[StrEnum]) -> Mapping[str, Any]:
+    return {choice.value: choice for choice in choices}
 
 
 def word(text: str, choices: type[Word], path: str, found: Violations, *, default: Word) -> Word:

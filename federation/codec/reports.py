@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 
-from federation.codec import ranges, texts
-from federation.codec.counts import refuse_long
+from federation.codec import ranges
 from federation.codec.echoes import MAX_ECHO_BYTES, put_echoes, read_echoes
 from federation.codec.models import grade_count_messages, read_grade_counts
 from federation.codec.pools import pools_to_message, read_pools
+from federation.codec.rules import check_rules
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
@@ -24,33 +24,28 @@ from federation.v1 import agents_pb2
 def report_from_message(message: agents_pb2.Report) -> CapacityReport:
     """The report; raises InvalidRequest with every broken rule."""
     found = Violations()
-    refuse_long(message, ("allocatable", "allocated", "allocating", "grade_counts"), found)
+    check_rules(message, "", found)
     found.check()
     refuse_nul(message, "", found)
-    for name, number in (("epoch", message.epoch), ("sequence", message.sequence)):
-        ranges.whole(number, name, found, least=1, most=ranges.MAX_INT64)
-    texts.word(message.source, "source", found)
     report = CapacityReport(
         epoch=message.epoch,
         sequence=message.sequence,
         snapshot_time=ranges.seconds(message.snapshot_time, "snapshotTime", found),
         summary=ResourceSummary(
-            allocatable=ranges.amounts(message.allocatable, "allocatable", found),
-            allocated=ranges.amounts(message.allocated, "allocated", found),
-            allocating=ranges.amounts(message.allocating, "allocating", found),
+            allocatable=dict(message.allocatable),
+            allocated=dict(message.allocated),
+            allocating=dict(message.allocating),
         ),
         nodes=NodeSummary(
-            total=_count(message.total_nodes, "totalNodes", found),
-            ready=_count(message.ready_nodes, "readyNodes", found),
-            graded=_count(message.graded_nodes, "gradedNodes", found),
+            total=message.total_nodes,
+            ready=message.ready_nodes,
+            graded=message.graded_nodes,
         ),
         grade_counts=read_grade_counts(message.grade_counts, "gradeCounts", found),
         model_hash=message.model_hash,
         content_hash=message.content_hash,
         pools=read_pools(message.pools, "pools", found) if message.HasField("pools") else None,
-        interest_version=ranges.whole(
-            message.interest_version, "interestVersion", found, least=0, most=ranges.MAX_INT64
-        ),
+        interest_version=message.interest_version,
         echoes=read_echoes(message, MAX_ECHO_BYTES, found),
         picture_age_seconds=max(0.0, message.sight.picture_age_seconds),
         source=message.source,
@@ -106,7 +101,3 @@ def _echoes_spelled(report: CapacityReport) -> bytes:
     message = agents_pb2.Report(interest_version=report.interest_version)
     put_echoes(sorted(report.echoes, key=lambda echo: echo.key), message)
     return message.SerializeToString(deterministic=True)
-
-
-def _count(number: int, path: str, found: Violations) -> int:
-    return ranges.whole(number, path, found, least=0, most=ranges.MAX_INT64)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from federation.codec import ranges, selectors, texts
+from federation.codec import ranges, selectors
 from federation.codec.remembered import Remembered
+from federation.codec.rules import check_rules
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
 from federation.model.resources import amounts_of, format_amount
@@ -38,16 +39,18 @@ def read_requirements(
 def _read(
     message: resource_pb2.ReplicaRequirements, path: str, found: Violations
 ) -> ReplicaRequirements:
-    amounts = read_amounts(message.resource_request, joined(path, "resourceRequest"), found)
+    check_rules(message, path, found)
+    amounts = {}
+    # A rule refuses more of them.
+    if len(message.resource_request) <= ranges.MAX_RESOURCES:
+        amounts = read_amounts(message.resource_request, joined(path, "resourceRequest"), found)
     return ReplicaRequirements(
         request=shared_request(amounts),
         node_claim=_node_claim(message.node_claim, joined(path, "nodeClaim"), found)
         if message.HasField("node_claim")
         else None,
-        namespace=ranges.namespace_name(message.namespace, joined(path, "namespace"), found),
-        priority_class_name=texts.word(
-            message.priority_class_name, joined(path, "priorityClassName"), found
-        ),
+        namespace=message.namespace,
+        priority_class_name=message.priority_class_name,
     )
 
 
@@ -89,9 +92,9 @@ def _node_claim(message: resource_pb2.NodeClaim, path: str, found: Violations) -
     if message.HasField("hard_node_affinity"):
         terms = selectors.node_terms(message.hard_node_affinity, f"{path}.hardNodeAffinity", found)
     return NodeClaim(
-        node_selector=texts.label_map(message.node_selector, f"{path}.nodeSelector", found),
+        node_selector=dict(message.node_selector),
         required_terms=terms,
-        tolerations=selectors.tolerations(message.tolerations, f"{path}.tolerations", found),
+        tolerations=selectors.tolerations(message.tolerations),
     )
 
 
@@ -125,9 +128,10 @@ def read_components(
 
 
 def _read_component(message: resource_pb2.Component, path: str, found: Violations) -> Component:
+    check_rules(message, path, found)
     return Component(
-        name=ranges.required(message.name, f"{path}.name", found),
-        replicas=ranges.replicas(message.replicas, f"{path}.replicas", found),
+        name=message.name,
+        replicas=message.replicas,
         requirements=read_requirements(
             message.replica_requirements, f"{path}.replicaRequirements", found
         ),

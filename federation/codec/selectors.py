@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from federation.codec import ranges, texts
+from federation.codec import ranges
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.cluster import Taint, TaintEffect
@@ -72,37 +72,27 @@ def node_terms(
     return tuple(terms)
 
 
-def tolerations(
-    messages: Iterable[resource_pb2.Toleration], path: str, found: Violations
-) -> tuple[Toleration, ...]:
-    return tuple(
-        _toleration(message, f"{path}[{position}]", found)
-        for position, message in enumerate(messages)
-    )
+def tolerations(messages: Iterable[resource_pb2.Toleration]) -> tuple[Toleration, ...]:
+    return tuple(map(_toleration, messages))
 
 
 def taints(
     messages: Iterable[resource_pb2.Taint], path: str, found: Violations
 ) -> tuple[Taint, ...]:
-    read = []
-    for position, message in enumerate(messages):
-        here = f"{path}[{position}]"
-        effect = ranges.optional_word(message.effect, TaintEffect, f"{here}.effect", found)
-        ranges.required(message.effect, f"{here}.effect", found)
-        read.append(
-            Taint(
-                key=texts.label_key(message.key, f"{here}.key", found)
-                if message.key
-                else ranges.required(message.key, f"{here}.key", found),
-                value=texts.label_value(message.value, f"{here}.value", found),
-                effect=effect or TaintEffect.NO_SCHEDULE,
-                time_added=ranges.optional_seconds(
-                    message, "time_added", f"{here}.timeAdded", found
-                ),
-            )
+    """Taints whose rules were checked; two of one key and effect are refused here."""
+    read = tuple(
+        Taint(
+            key=message.key,
+            value=message.value,
+            effect=ranges.choice(message.effect, TaintEffect, default=TaintEffect.NO_SCHEDULE),
+            time_added=ranges.optional_seconds(
+                message, "time_added", f"{path}[{position}].timeAdded", found
+            ),
         )
-    ranges.distinct((f"{each.key}:{each.effect}" for each in read), path, found)
-    return tuple(read)
+        for position, message in enumerate(messages)
+    )
+    ranges.distinct((f"{taint.key}:{taint.effect}" for taint in read), path, found)
+    return read
 
 
 def requirement_messages(
@@ -190,26 +180,15 @@ def _check_values(
         found.add(path, f"{operator} takes exactly one whole number")
 
 
-def _toleration(message: resource_pb2.Toleration, path: str, found: Violations) -> Toleration:
-    operator = ranges.word(
-        message.operator,
-        TolerationOperator,
-        f"{path}.operator",
-        found,
-        default=TolerationOperator.EQUAL,
-    )
-    effect = ranges.optional_word(message.effect, TaintEffect, f"{path}.effect", found)
-    if operator is TolerationOperator.EXISTS and message.value:
-        found.add(f"{path}.value", "must be empty when the operator is Exists")
-    if operator is TolerationOperator.EQUAL and not message.key:
-        found.add(f"{path}.operator", "must be Exists when there is no key")
-    seconds = message.toleration_seconds if message.HasField("toleration_seconds") else None
-    if seconds is not None and effect is not TaintEffect.NO_EXECUTE:
-        found.add(f"{path}.effect", "must be NoExecute when tolerationSeconds is set")
+def _toleration(message: resource_pb2.Toleration) -> Toleration:
     return Toleration(
         key=message.key,
-        operator=operator,
+        operator=ranges.choice(
+            message.operator, TolerationOperator, default=TolerationOperator.EQUAL
+        ),
         value=message.value,
-        effect=effect,
-        toleration_seconds=seconds,
+        effect=ranges.optional_choice(message.effect, TaintEffect),
+        toleration_seconds=message.toleration_seconds
+        if message.HasField("toleration_seconds")
+        else None,
     )

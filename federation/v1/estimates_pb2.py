@@ -22,39 +22,51 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from federation.v1 import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from federation.v1 import resource_pb2 as federation_dot_v1_dot_resource__pb2
 from federation.v1 import rights_pb2 as federation_dot_v1_dot_rights__pb2
+from federation.v1 import rules_pb2 as federation_dot_v1_dot_rules__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x65ration/v1/estimates.proto\x12\rfederation.v1\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\"\xae\x02\n\x17\x45stimateReplicasRequest\x12\x32\n\x06shapes\x18\x01 \x03(\x0b\x32\".federation.v1.ReplicaRequirements\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t\x12\x35\n\x0ehighest_source\x18\x03 \x01(\x0e\x32\x1d.federation.v1.EstimateSource\x12,\n\nmodel_rule\x18\x04 \x01(\x0e\x32\x18.federation.v1.ModelRule\x12+\n\x05merge\x18\x05 \x01(\x0e\x32\x1c.federation.v1.EstimateMerge\x12\x1d\n\x15include_cluster_names\x18\x06 \x01(\x08\x12\x1c\n\x14include_upper_bounds\x18\x07 \x01(\x08\"\xcf\x02\n\x18\x45stimateReplicasResponse\x12\x18\n\x10\x66leet_generation\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0f\n\x07unknown\x18\x03 \x03(\x05\x12.\n\x07sources\x18\x04 \x03(\x0e\x32\x1d.federation.v1.EstimateSource\x12,\n\x06\x62ounds\x18\x05 \x03(\x0e\x32\x1c.federation.v1.EstimateBound\x12\x13\n\x0b\x61ge_seconds\x18\x06 \x03(\x01\x12\x11\n\tsequences\x18\x07 \x03(\x03\x12\x10\n\x08\x63lusters\x18\x08 \x03(\t\x12*\n\x05notes\x18\t \x03(\x0b\x32\x1b.federation.v1.EstimateNote\x12\x16\n\x0eupper_replicas\x18\n \x03(\x05\x12\x1a\n\x12ignores_node_claim\x18\x0b \x03(\x05\"0\n\x0c\x45stimateNote\x12\x10\n\x08position\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xc7\x01\n\x1c\x45stimateComponentSetsRequest\x12,\n\ncomponents\x18\x01 \x03(\x0b\x32\x18.federation.v1.Component\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x10\n\x08\x63lusters\x18\x03 \x03(\t\x12\x35\n\x0ehighest_source\x18\x04 \x01(\x0e\x32\x1d.federation.v1.EstimateSource\x12\x1d\n\x15include_cluster_names\x18\x05 \x01(\x08\"\xb8\x02\n\x1d\x45stimateComponentSetsResponse\x12\x18\n\x10\x66leet_generation\x18\x01 \x01(\t\x12\x0c\n\x04sets\x18\x02 \x03(\x05\x12\x0f\n\x07unknown\x18\x03 \x03(\x05\x12.\n\x07sources\x18\x04 \x03(\x0e\x32\x1d.federation.v1.EstimateSource\x12,\n\x06\x62ounds\x18\x05 \x03(\x0e\x32\x1c.federation.v1.EstimateBound\x12\x13\n\x0b\x61ge_seconds\x18\x06 \x03(\x01\x12\x11\n\tsequences\x18\x07 \x03(\x03\x12\x10\n\x08\x63lusters\x18\x08 \x03(\t\x12*\n\x05notes\x18\t \x03(\x0b\x32\x1b.federation.v1.EstimateNote\x12\x1a\n\x12ignores_node_claim\x18\n \x03(\x05*\xa0\x01\n\x0e\x45stimateSource\x12\x1f\n\x1b\x45STIMATE_SOURCE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45STIMATE_SOURCE_SUMMARY\x10\x01\x12\x1a\n\x16\x45STIMATE_SOURCE_MODELS\x10\x02\x12\x19\n\x15\x45STIMATE_SOURCE_POOLS\x10\x03\x12\x19\n\x15\x45STIMATE_SOURCE_EXACT\x10\x04*|\n\rEstimateBound\x12\x1e\n\x1a\x45STIMATE_BOUND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45STIMATE_BOUND_NONE\x10\x01\x12\x18\n\x14\x45STIMATE_BOUND_LOWER\x10\x02\x12\x18\n\x14\x45STIMATE_BOUND_EXACT\x10\x03*u\n\tModelRule\x12\x1a\n\x16MODEL_RULE_UNSPECIFIED\x10\x00\x12\x19\n\x15MODEL_RULE_DOCUMENTED\x10\x01\x12\x17\n\x13MODEL_RULE_BOUNDARY\x10\x02\x12\x18\n\x14MODEL_RULE_SIMULATED\x10\x03*g\n\rEstimateMerge\x12\x1e\n\x1a\x45STIMATE_MERGE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45STIMATE_MERGE_QUALITY\x10\x01\x12\x1a\n\x16\x45STIMATE_MERGE_MINIMUM\x10\x02\x32\xb0\x02\n\tEstimates\x12\x88\x01\n\x10\x45stimateReplicas\x12&.federation.v1.EstimateReplicasRequest\x1a\'.federation.v1.EstimateReplicasResponse\"#\xea\xe0\x18\x1f\x12\x08\x65stimate\x1a\x08\x63lusters\"\x03\x61ny(\x07@\x80\x80@\x12\x97\x01\n\x15\x45stimateComponentSets\x12+.federation.v1.EstimateComponentSetsRequest\x1a,.federation.v1.EstimateComponentSetsResponse\"#\xea\xe0\x18\x1f\x12\x08\x65stimate\x1a\x08\x63lusters\"\x03\x61ny(\x07@\x80\x80@b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x65ration/v1/estimates.proto\x12\rfederation.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x19\x66\x65\x64\x65ration/v1/rules.proto\"\xc9\x02\n\x17\x45stimateReplicasRequest\x12@\n\x06shapes\x18\x01 \x03(\x0b\x32\".federation.v1.ReplicaRequirementsB\x0c\xbaH\t\x92\x01\x03\x10\xe8\x07\xc8\x01\x01\x12\x1d\n\x08\x63lusters\x18\x02 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x10\x90N\x18\x01\x12\x35\n\x0ehighest_source\x18\x03 \x01(\x0e\x32\x1d.federation.v1.EstimateSource\x12,\n\nmodel_rule\x18\x04 \x01(\x0e\x32\x18.federation.v1.ModelRule\x12+\n\x05merge\x18\x05 \x01(\x0e\x32\x1c.federation.v1.EstimateMerge\x12\x1d\n\x15include_cluster_names\x18\x06 \x01(\x08\x12\x1c\n\x14include_upper_bounds\x18\x07 \x01(\x08\"\xcf\x02\n\x18\x45stimateReplicasResponse\x12\x18\n\x10\x66leet_generation\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0f\n\x07unknown\x18\x03 \x03(\x05\x12.\n\x07sources\x18\x04 \x03(\x0e\x32\x1d.federation.v1.EstimateSource\x12,\n\x06\x62ounds\x18\x05 \x03(\x0e\x32\x1c.federation.v1.EstimateBound\x12\x13\n\x0b\x61ge_seconds\x18\x06 \x03(\x01\x12\x11\n\tsequences\x18\x07 \x03(\x03\x12\x10\n\x08\x63lusters\x18\x08 \x03(\t\x12*\n\x05notes\x18\t \x03(\x0b\x32\x1b.federation.v1.EstimateNote\x12\x16\n\x0eupper_replicas\x18\n \x03(\x05\x12\x1a\n\x12ignores_node_claim\x18\x0b \x03(\x05\"0\n\x0c\x45stimateNote\x12\x10\n\x08position\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xef\x01\n\x1c\x45stimateComponentSetsRequest\x12\x39\n\ncomponents\x18\x01 \x03(\x0b\x32\x18.federation.v1.ComponentB\x0b\xbaH\x08\x92\x01\x02\x10\x64\xc8\x01\x01\x12\x1f\n\tnamespace\x18\x02 \x01(\tB\x0c\xbaH\tr\x04\xe8\xe0\x18\x01\xd8\x01\x01\x12\x1d\n\x08\x63lusters\x18\x03 \x03(\tB\x0b\xbaH\x08\x92\x01\x05\x10\x90N\x18\x01\x12\x35\n\x0ehighest_source\x18\x04 \x01(\x0e\x32\x1d.federation.v1.EstimateSource\x12\x1d\n\x15include_cluster_names\x18\x05 \x01(\x08\"\xb8\x02\n\x1d\x45stimateComponentSetsResponse\x12\x18\n\x10\x66leet_generation\x18\x01 \x01(\t\x12\x0c\n\x04sets\x18\x02 \x03(\x05\x12\x0f\n\x07unknown\x18\x03 \x03(\x05\x12.\n\x07sources\x18\x04 \x03(\x0e\x32\x1d.federation.v1.EstimateSource\x12,\n\x06\x62ounds\x18\x05 \x03(\x0e\x32\x1c.federation.v1.EstimateBound\x12\x13\n\x0b\x61ge_seconds\x18\x06 \x03(\x01\x12\x11\n\tsequences\x18\x07 \x03(\x03\x12\x10\n\x08\x63lusters\x18\x08 \x03(\t\x12*\n\x05notes\x18\t \x03(\x0b\x32\x1b.federation.v1.EstimateNote\x12\x1a\n\x12ignores_node_claim\x18\n \x03(\x05*\xa0\x01\n\x0e\x45stimateSource\x12\x1f\n\x1b\x45STIMATE_SOURCE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45STIMATE_SOURCE_SUMMARY\x10\x01\x12\x1a\n\x16\x45STIMATE_SOURCE_MODELS\x10\x02\x12\x19\n\x15\x45STIMATE_SOURCE_POOLS\x10\x03\x12\x19\n\x15\x45STIMATE_SOURCE_EXACT\x10\x04*|\n\rEstimateBound\x12\x1e\n\x1a\x45STIMATE_BOUND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45STIMATE_BOUND_NONE\x10\x01\x12\x18\n\x14\x45STIMATE_BOUND_LOWER\x10\x02\x12\x18\n\x14\x45STIMATE_BOUND_EXACT\x10\x03*u\n\tModelRule\x12\x1a\n\x16MODEL_RULE_UNSPECIFIED\x10\x00\x12\x19\n\x15MODEL_RULE_DOCUMENTED\x10\x01\x12\x17\n\x13MODEL_RULE_BOUNDARY\x10\x02\x12\x18\n\x14MODEL_RULE_SIMULATED\x10\x03*g\n\rEstimateMerge\x12\x1e\n\x1a\x45STIMATE_MERGE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45STIMATE_MERGE_QUALITY\x10\x01\x12\x1a\n\x16\x45STIMATE_MERGE_MINIMUM\x10\x02\x32\xb0\x02\n\tEstimates\x12\x88\x01\n\x10\x45stimateReplicas\x12&.federation.v1.EstimateReplicasRequest\x1a\'.federation.v1.EstimateReplicasResponse\"#\xea\xe0\x18\x1f\x12\x08\x65stimate\x1a\x08\x63lusters\"\x03\x61ny(\x07@\x80\x80@\x12\x97\x01\n\x15\x45stimateComponentSets\x12+.federation.v1.EstimateComponentSetsRequest\x1a,.federation.v1.EstimateComponentSetsResponse\"#\xea\xe0\x18\x1f\x12\x08\x65stimate\x1a\x08\x63lusters\"\x03\x61ny(\x07@\x80\x80@b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'federation.v1.estimates_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ESTIMATEREPLICASREQUEST'].fields_by_name['shapes']._loaded_options = None
+  _globals['_ESTIMATEREPLICASREQUEST'].fields_by_name['shapes']._serialized_options = b'\272H\t\222\001\003\020\350\007\310\001\001'
+  _globals['_ESTIMATEREPLICASREQUEST'].fields_by_name['clusters']._loaded_options = None
+  _globals['_ESTIMATEREPLICASREQUEST'].fields_by_name['clusters']._serialized_options = b'\272H\010\222\001\005\020\220N\030\001'
+  _globals['_ESTIMATECOMPONENTSETSREQUEST'].fields_by_name['components']._loaded_options = None
+  _globals['_ESTIMATECOMPONENTSETSREQUEST'].fields_by_name['components']._serialized_options = b'\272H\010\222\001\002\020d\310\001\001'
+  _globals['_ESTIMATECOMPONENTSETSREQUEST'].fields_by_name['namespace']._loaded_options = None
+  _globals['_ESTIMATECOMPONENTSETSREQUEST'].fields_by_name['namespace']._serialized_options = b'\272H\tr\004\350\340\030\001\330\001\001'
+  _globals['_ESTIMATECOMPONENTSETSREQUEST'].fields_by_name['clusters']._loaded_options = None
+  _globals['_ESTIMATECOMPONENTSETSREQUEST'].fields_by_name['clusters']._serialized_options = b'\272H\010\222\001\005\020\220N\030\001'
   _globals['_ESTIMATES'].methods_by_name['EstimateReplicas']._loaded_options = None
   _globals['_ESTIMATES'].methods_by_name['EstimateReplicas']._serialized_options = b'\352\340\030\037\022\010estimate\032\010clusters\"\003any(\007@\200\200@'
   _globals['_ESTIMATES'].methods_by_name['EstimateComponentSets']._loaded_options = None
   _globals['_ESTIMATES'].methods_by_name['EstimateComponentSets']._serialized_options = b'\352\340\030\037\022\010estimate\032\010clusters\"\003any(\007@\200\200@'
-  _globals['_ESTIMATESOURCE']._serialized_start=1317
-  _globals['_ESTIMATESOURCE']._serialized_end=1477
-  _globals['_ESTIMATEBOUND']._serialized_start=1479
-  _globals['_ESTIMATEBOUND']._serialized_end=1603
-  _globals['_MODELRULE']._serialized_start=1605
-  _globals['_MODELRULE']._serialized_end=1722
-  _globals['_ESTIMATEMERGE']._serialized_start=1724
-  _globals['_ESTIMATEMERGE']._serialized_end=1827
-  _globals['_ESTIMATEREPLICASREQUEST']._serialized_start=107
-  _globals['_ESTIMATEREPLICASREQUEST']._serialized_end=409
-  _globals['_ESTIMATEREPLICASRESPONSE']._serialized_start=412
-  _globals['_ESTIMATEREPLICASRESPONSE']._serialized_end=747
-  _globals['_ESTIMATENOTE']._serialized_start=749
-  _globals['_ESTIMATENOTE']._serialized_end=797
-  _globals['_ESTIMATECOMPONENTSETSREQUEST']._serialized_start=800
-  _globals['_ESTIMATECOMPONENTSETSREQUEST']._serialized_end=999
-  _globals['_ESTIMATECOMPONENTSETSRESPONSE']._serialized_start=1002
-  _globals['_ESTIMATECOMPONENTSETSRESPONSE']._serialized_end=1314
-  _globals['_ESTIMATES']._serialized_start=1830
-  _globals['_ESTIMATES']._serialized_end=2134
+  _globals['_ESTIMATESOURCE']._serialized_start=1440
+  _globals['_ESTIMATESOURCE']._serialized_end=1600
+  _globals['_ESTIMATEBOUND']._serialized_start=1602
+  _globals['_ESTIMATEBOUND']._serialized_end=1726
+  _globals['_MODELRULE']._serialized_start=1728
+  _globals['_MODELRULE']._serialized_end=1845
+  _globals['_ESTIMATEMERGE']._serialized_start=1847
+  _globals['_ESTIMATEMERGE']._serialized_end=1950
+  _globals['_ESTIMATEREPLICASREQUEST']._serialized_start=163
+  _globals['_ESTIMATEREPLICASREQUEST']._serialized_end=492
+  _globals['_ESTIMATEREPLICASRESPONSE']._serialized_start=495
+  _globals['_ESTIMATEREPLICASRESPONSE']._serialized_end=830
+  _globals['_ESTIMATENOTE']._serialized_start=832
+  _globals['_ESTIMATENOTE']._serialized_end=880
+  _globals['_ESTIMATECOMPONENTSETSREQUEST']._serialized_start=883
+  _globals['_ESTIMATECOMPONENTSETSREQUEST']._serialized_end=1122
+  _globals['_ESTIMATECOMPONENTSETSRESPONSE']._serialized_start=1125
+  _globals['_ESTIMATECOMPONENTSETSRESPONSE']._serialized_end=1437
+  _globals['_ESTIMATES']._serialized_start=1953
+  _globals['_ESTIMATES']._serialized_end=2257
 # @@protoc_insertion_point(module_scope)
