@@ -61,7 +61,7 @@ def _capacity(document: object, path: str) -> Capacity:
         pools = read_pools(message, f"{prefix}pools", violations)
         document = {name: part for name, part in document.items() if name != "pools"}
     status = message_from_document(document, resource_pb2.ClusterStatus, path)
-    check_rules(status, path, found)
+    check_rules(status, path, violations)
     capacity = Capacity(
         summary=read_summary(status.resource_summary, f"{prefix}resourceSummary", violations),
         nodes=NodeSummary(

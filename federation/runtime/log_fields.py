@@ -34,22 +34,6 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default=NOTHING)
 
 
-class LogFormat(StrEnum):
-    """How log lines look."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    """The least severity that is logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
 def work_fields() -> Mapping[str, str]:
     """Of what is being worked on here."""
     return _about.get()
