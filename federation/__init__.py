@@ -26,7 +26,8 @@ Must stay empty of imports: agents pay for whatever is imported here.
 - ``parts``: what a control plane is made of: built and tied together here, started and stopped by
   ``app``
 - ``plugins``: scheduler plugins of others: found through the entry points of installed packages
-- ``rpc``: the gRPC face: servicers, who may call what, deadlines, errors as statuses
+- ``operations``: the methods of the API as one table, for gRPC and for the page
+- ``rpc``: the gRPC face: the gate that each call passes, deadlines, errors as statuses
 - ``runtime``:
 - ``scheduler``: the replica-division scheduler: arrays in, a decision out
 - ``serving``: a control plane with its database, from its start until it is to stop

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -17,28 +16,18 @@ from grpc_reflection.v1alpha import reflection
 
 from federation.admin_token import keep_admin_token
 from federation.agents.conversation import Conversations
-from federation.agents.forwarding import answer_peer
 from federation.agents.interests import Interests
 from federation.agents.upkeep import Upkeep
 from federation.database import Database, keep_running
 from federation.model.errors import FederationError, Unavailable
+from federation.operations.serving import add_methods
+from federation.operations.streams import Streams
 from federation.parts import Parts, StoreWrapper, SystemClock
-from federation.rpc.access import add_access_to_server
-from federation.rpc.agents import AgentsServicer
-from federation.rpc.clusters import ClustersServicer
-from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.failover import FailoverServicer
 from federation.rpc.health import HealthServicer
-from federation.rpc.history import HistoryCalls
-from federation.rpc.joining import Advertised, Reached, advertised
-from federation.rpc.peers import PeersServicer
-from federation.rpc.rebalance import RebalanceServicer
-from federation.rpc.scheduling import SchedulingServicer
-from federation.rpc.scoring import ScoringServicer
+from federation.rpc.joining import Reached, advertised
 from federation.rpc.served import (
     SERVICES,
     TlsFiles,
-    add_services,
     client_credentials,
     tls_files,
     unstarted_server,
@@ -47,15 +36,12 @@ from federation.rpc.simulation import add_simulation_to_server
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
 from federation.runtime.served_certificates import renewed_credentials
-from federation.runtime.settings import Accept, Settings
+from federation.runtime.settings import Settings
 from federation.runtime.watched_files import FileWatch, WatchedFiles
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
-from federation.services.access.namespace_quotas import QuotaService
-from federation.services.access.tokens import Tokens
 from federation.services.journal import ClusterChanged, ReportAdvanced
 from federation.services.members.identity import Vouchers
-from federation.services.members.join import Registration, Renewal
-from federation.services.members.lifecycle import Membership
+from federation.services.members.join import Renewal
 from federation.services.members.reports import MISSED_BEATS, Reporting
 from federation.services.ports import Timer
 from federation.services.scheduling.decision_ids import prepare_days
@@ -236,11 +222,12 @@ class ControlPlane:
         if self._settings.client_listen is not None:
             self.client_endpoint = self._listen_to_clients(self._settings.client_listen)
         reached = Reached(endpoint=self.endpoint, web=self.web_endpoint, host_name=self._host_name)
-        self._add_services(
+        self.parts.advertise(
             lambda: advertised(
                 self._settings, reached, None if tls is None else tls.value.authority
             )
         )
+        self._add_services()
 
     def _listen_to_clients(self, address: Address) -> Address:
         """With certificates of their own."""
@@ -252,7 +239,7 @@ class ControlPlane:
             raise Unavailable(text) from error
         return Address(host=address.host, port=port)
 
-    def _add_services(self, reached_at: Callable[[], Advertised]) -> None:
+    def _add_services(self) -> None:
         parts, server, reporting = self.parts, self._server, self.parts.reporting
         interests = Interests(parts.fleet)
         parts.fleet.observe(interests.changed)
@@ -261,43 +248,9 @@ class ControlPlane:
         )
         parts.fleet.observe_models(conversations.welcome_again)
         self._look_after_streams(conversations, reporting)
-        registration = Registration(
-            parts.store, parts.fleet, holds_joiners=self._settings.accept is Accept.MANUAL
-        )
-        membership = Membership(parts.store, parts.fleet, parts.sessions)
-        add_access_to_server(
-            Tokens(parts.store, parts.identity.forget),
-            QuotaService(parts.store),
-            parts.trail,
-            server,
-        )
         add_simulation_to_server(parts.simulation, server)
-        add_services(
-            server,
-            agents=AgentsServicer(conversations.converse),
-            clusters=ClustersServicer(
-                registration,
-                membership,
-                reached_at,
-                parts.clock,
-                parts.cluster_watches,
-                parts.failover_control,
-            ),
-            estimates=EstimatesServicer(parts.availability, parts.estimating),
-            failover=FailoverServicer(parts.failover_control),
-            peers=PeersServicer(partial(answer_peer, parts.sessions)),
-            rebalance=RebalanceServicer(parts.plans),
-            scheduling=SchedulingServicer(
-                parts.scheduling,
-                parts.previews,
-                parts.placing,
-                parts.releases,
-                parts.binding_watches,
-                parts.queueing,
-                HistoryCalls(parts.history, parts.simulation.ask),
-            ),
-            scoring=ScoringServicer(),
-        )
+        streams = Streams(parts.services, conversations.converse)
+        add_methods(server, parts.services, streams.methods())
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
             (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server

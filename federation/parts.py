@@ -9,25 +9,31 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import grpc
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from federation.agents.forwarding import Forwarding, PeerChannels, dial
+from federation.agents.forwarding import Forwarding, PeerChannels, answer_peer, dial
 from federation.agents.sessions import Sessions
 from federation.certificate_ends import certificate_files
 from federation.database import Database
 from federation.failover.breaker import BreakerLimits
+from federation.model.errors import Unavailable
+from federation.operations.services import Services
 from federation.rpc.estimating import EstimatingProcess
 from federation.rpc.interceptors import Gate
+from federation.rpc.joining import Advertised
 from federation.rpc.placing import NodePlacing
 from federation.rpc.simulation import SimulationServicer
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_watches, cluster_watches
 from federation.runtime.files import read_whole
-from federation.runtime.settings import Settings
+from federation.runtime.settings import Accept, Settings
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.access.audit import AuditTrail
+from federation.services.access.namespace_quotas import QuotaService
+from federation.services.access.tokens import Tokens
 from federation.services.duties import (
     URGENT_LEASE_SECONDS,
     Duties,
@@ -49,11 +55,13 @@ from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.event_loop_lag import LoopWatch
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.identity import Identity, Vouchers
+from federation.services.members.join import Registration
 from federation.services.members.kept_reports import (
     KEEP_EVERY_SECONDS,
     KEPT_AT_ONCE,
     ReportKeeping,
 )
+from federation.services.members.lifecycle import Membership
 from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
@@ -136,6 +144,43 @@ class Parts:
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
         self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
+        self._advertised: Callable[[], Advertised] | None = None
+        self.services = self._build_services()
+
+    def advertise(self, advertised: Callable[[], Advertised]) -> None:
+        """Say how agents reach this control plane, from now on."""
+        self._advertised = advertised
+
+    def _how_to_reach(self) -> Advertised:
+        if self._advertised is None:
+            raise Unavailable("the control plane is starting; try again later")
+        return self._advertised()
+
+    def _build_services(self) -> Services:
+        holds_joiners = self._settings.accept is Accept.MANUAL
+        return Services(
+            clock=self.clock,
+            registration=Registration(self.store, self.fleet, holds_joiners=holds_joiners),
+            membership=Membership(self.store, self.fleet, self.sessions),
+            advertised=self._how_to_reach,
+            failover=self.failover_control,
+            plans=self.plans,
+            tokens=Tokens(self.store, self.identity.forget),
+            quotas=QuotaService(self.store),
+            trail=self.trail,
+            scheduling=self.scheduling,
+            previews=self.previews,
+            placing=self.placing,
+            releases=self.releases,
+            queueing=self.queueing,
+            history=self.history,
+            availability=self.availability,
+            estimating=self.estimating,
+            binding_watches=self.binding_watches,
+            cluster_watches=self.cluster_watches,
+            ask_process=self.simulation.ask,
+            ask_agent=partial(answer_peer, self.sessions),
+        )
 
     def _build_hearing(self) -> None:
         """Build the parts that follow the journal, agents and other control planes."""

@@ -25,9 +25,9 @@ from federation.app import ControlPlane
 from federation.authenticators.configured import vouchers_of
 from federation.database import Database
 from federation.model.access import Role
+from federation.operations.access import ROLE_NUMBERS
 from federation.parts import StoreWrapper, SystemClock
 from federation.rpc import simulation
-from federation.rpc.access import ROLE_NUMBERS
 from federation.runtime.settings import load_settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.ports import Timer

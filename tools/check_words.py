@@ -24,6 +24,7 @@ ENABLED = (
     "federation/failover",
     "federation/history",
     "federation/model",
+    "federation/operations",
     "federation/plans",
     "federation/scheduler",
     "federation/services",

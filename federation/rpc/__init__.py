@@ -1,28 +1,22 @@
-"""The gRPC face: servicers, who may call what, deadlines, errors as statuses.
+"""The gRPC face: the gate that each call passes, deadlines, errors as statuses.
 
-Must not decide anything: a servicer reads a message, calls one service and writes the answer.
+Must not know what an operation does.
 
-- ``access``: tokens, namespace quotas and the audit over the wire
-- ``agents``: agents: the stream of one agent, handed to whoever converses with it
 - ``auditing``: calls as the audit names them: who calls, from where, about what, and how it was
   refused
-- ``batches``: a batch of bindings: items read one by one, decided together, answered in order
 - ``bindings``: bindings out of requests: of a size that is kept, and sound by themselves; large
   ones are read in a thread
 - ``caller_limits``: what a caller with limits of its own has asked of this control plane: lately,
   and just now
 - ``calls_ahead``: calls that gRPC is asked for ahead, several of each method, so that a busy event
   loop takes all
-- ``clusters``: clusters: joining, reading, changing what people say about them
 - ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
   wait
-- ``estimates``: estimates: how many replicas of each shape fit in each cluster, packed
 - ``estimating``: estimates of large fleets, worked out in a process of their own beside the control
   plane's
 - ``estimating_worker``: the program of the process that estimates: news of the fleet and questions
   on standard input, answers on the output
 - ``health``: gRPC's health service, which refuses as our own services do
-- ``history``: the history of decisions, over the wire
 - ``interceptors``: what every call passes first: who calls, whether that is allowed, its
   deadline, its errors
 - ``joining``: the one command that joins a cluster, with everything an agent must know to trust
@@ -32,17 +26,10 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``measures``: what is counted of calls: how many of each method ended with which code, and how
   long they took
 - ``pages``: pages of lists: their size, and the opaque token that leads to the next one
-- ``peers``: peers: questions that another control plane asks an agent of ours
 - ``permissions``: one table: who may call each method, and what of its request the caller's scope
   must hold
 - ``placing``: asking agents for nodes after a commit: beside the answer or behind it, and never
   lost halfway
-- ``promises``: what bindings hold, over the wire: released early, or kept longer by renewing a
-  lease
-- ``queueing``: the queue over the wire
-- ``rebalance``: plans over the wire
-- ``scheduling``: scheduling: decide, read and delete bindings, read decisions
-- ``scoring``: scoring: nodes for a pod, as kube-scheduler or Volcano would score them
 - ``served``: what a server of the control plane serves, how its connections behave, and how many
   it has
 - ``simulation``: simulation: what would be decided on clusters that come with the request

@@ -19,18 +19,15 @@ from federation.runtime.files import read_whole
 from federation.runtime.served_certificates import ServedCertificate, renewed_credentials
 from federation.runtime.settings import Settings
 from federation.runtime.watched_files import Changed, FileWatch, WatchedFiles
-from federation.v1 import (
-    agents_pb2_grpc,
-    clusters_pb2_grpc,
-    estimates_pb2_grpc,
-    failover_pb2_grpc,
-    peers_pb2_grpc,
-    rebalance_pb2_grpc,
-    scheduling_pb2_grpc,
-    scoring_pb2_grpc,
-)
 
 SERVICES = tuple(service.full_name for file in FILES for service in file.services_by_name.values())
+# The methods of the API by their paths.
+METHODS = {
+    f"/{service.full_name}/{method.name}": method
+    for file in FILES
+    for service in file.services_by_name.values()
+    for method in service.methods
+}
 # The calls of propagation controllers and agents, of which thousands may come at once. Who asks for
 # health waits behind nobody.
 OFTEN_CALLED = (
@@ -116,26 +113,3 @@ def client_credentials(settings: Settings, watch: FileWatch) -> grpc.ServerCrede
         "--client-ca", (ca, cert, key), lambda: ServedCertificate.read(cert, key, ca)
     )
     return renewed_credentials(lambda: files.value)
-
-
-def add_services(
-    server: grpc.aio.Server,
-    *,
-    agents: agents_pb2_grpc.AgentsServicer,
-    clusters: clusters_pb2_grpc.ClustersServicer,
-    estimates: estimates_pb2_grpc.EstimatesServicer,
-    failover: failover_pb2_grpc.FailoverServicer,
-    peers: peers_pb2_grpc.PeersServicer,
-    rebalance: rebalance_pb2_grpc.RebalanceServicer,
-    scheduling: scheduling_pb2_grpc.SchedulingServicer,
-    scoring: scoring_pb2_grpc.ScoringServicer,
-) -> None:
-    """Those that are made from their proto files."""
-    agents_pb2_grpc.add_AgentsServicer_to_server(agents, server)
-    clusters_pb2_grpc.add_ClustersServicer_to_server(clusters, server)
-    estimates_pb2_grpc.add_EstimatesServicer_to_server(estimates, server)
-    failover_pb2_grpc.add_FailoverServicer_to_server(failover, server)
-    peers_pb2_grpc.add_PeersServicer_to_server(peers, server)
-    rebalance_pb2_grpc.add_RebalanceServicer_to_server(rebalance, server)
-    scheduling_pb2_grpc.add_SchedulingServicer_to_server(scheduling, server)
-    scoring_pb2_grpc.add_ScoringServicer_to_server(scoring, server)

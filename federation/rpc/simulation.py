@@ -41,9 +41,9 @@ class SimulationServicer:
         self._clock = clock
 
     async def Simulate(self, request: bytes, context: Context) -> bytes:
-        return await self.ask(simulation_question(request, self._clock.now()), context)
+        return await self.ask(simulation_question(request, self._clock.now()))
 
-    async def ask(self, question: bytes, context: Context) -> bytes:
+    async def ask(self, question: bytes) -> bytes:
         """The answer of a process, which ends with the caller; a refusal ends the call."""
         answer = await self._workers.ask(question)
         if answer.kind is AnswerKind.REFUSAL:

@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import count, product
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +35,8 @@ from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import NodeColumns
 from federation.model.workload import Component, ReplicaRequirements
-from federation.rpc.calls import call_as
-from federation.rpc.estimates import EstimatesServicer
+from federation.operations.estimates import estimate_replicas as estimated
+from federation.operations.table import Call
 from federation.services.estimates.availability import Availability, answer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.values import Principal, PrincipalKind
@@ -149,14 +151,15 @@ async def print_rate(
     known: bool = False,
 ) -> None:
     """``first`` keeps the shapes of one measurement from being known to the next."""
-    call_as(Principal(kind=PrincipalKind.ADMIN))
-    servicer = EstimatesServicer(Availability(owner, NOTHING, NOTHING))
+    availability = Availability(owner, NOTHING, NOTHING)
+    services: Any = SimpleNamespace(availability=availability, estimating=None)
+    call = Call(caller=Principal(kind=PrincipalKind.ADMIN), services=services)
     times = []
     for turn in range(ROUNDS + 1):
         content = request_of(shapes, first if known else first + turn * shapes, source)
         start = time.process_time()
         asked = EstimateReplicasRequest.FromString(content)
-        answer = await servicer.EstimateReplicas(asked, NOTHING)
+        answer = await estimated(call, asked)
         answer.SerializeToString()
         times.append(time.process_time() - start)
     # The first round is for warming up, and for making shapes known.

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from federation.model.access import Role
 from federation.model.errors import FederationError
-from federation.rpc.access import ROLE_NUMBERS
+from federation.operations.access import ROLE_NUMBERS
 from federation.rpc.permissions import PERMISSIONS
 from federation.services.access import tokens
 from federation.v1 import clusters_pb2, resource_pb2

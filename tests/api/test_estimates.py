@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.rpc import estimates
+from federation.operations import estimates
 from federation.v1.agents_pb2 import NodePool, NodePools
 from federation.v1.estimates_pb2 import (
     ESTIMATE_BOUND_LOWER,

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.rpc import scoring
+from federation.operations import scoring
 from federation.v1.scoring_pb2 import (
     SCORE_SCALE_DOCUMENTATION,
     ScoreNodesResponse,

@@ -26,7 +26,10 @@ REFUSED = [
     ("federation.services", "federation.store"),
     ("federation.store", "federation.rpc"),
     ("federation.web", "federation.agents"),
-    ("federation.rpc", "federation.app"),
+    ("federation.rpc", "federation.operations"),
+    ("federation.operations", "federation.web"),
+    ("federation.operations", "federation.store"),
+    ("federation.operations", "federation.app"),
     ("federation.codec", "federation.rpc"),
     ("federation.model", "federation.v1"),
     ("federation.model", "os"),
@@ -39,7 +42,7 @@ REFUSED = [
     ("federation.cli", "federation.store"),
     ("federation.client", "federation.services"),
     ("federation.rpc", "estimator.binpack"),
-    ("federation.rpc.scoring", "estimator.kube"),
+    ("federation.operations.scoring", "estimator.kube"),
     ("federation.cli", "kubernetes"),
     ("federation.bridge.app", "federation.services"),
     ("federation.bridge.app", "estimator.scoring_config"),
@@ -76,7 +79,7 @@ REFUSED = [
 ]
 ALLOWED = [
     ("federation.app", "federation.rpc, federation.store"),
-    ("federation.rpc.scoring", "estimator.binpack, estimator.scoring_config"),
+    ("federation.operations.scoring", "estimator.binpack, estimator.scoring_config"),
     (
         "federation.cli.offline.score",
         "estimator.estimation, estimator.scoring_config, federation.scheduler",
@@ -187,7 +190,7 @@ def test_imports_along_the_floors_are_allowed(
             "    federation.sceduler\n    estimator.est",
         ),
         ("rooms_without", "    asyncpg\n", "    asyncgp\n"),
-        ("takes", "    federation.rpc.scoring\n", "    federation.rpc.scorign\n"),
+        ("takes", "    federation.operations.scoring\n", "    federation.operations.scorign\n"),
         ("layers", "    capacity\n", "    capacty\n"),
     ],
 )

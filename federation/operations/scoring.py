@@ -1,6 +1,6 @@
-"""Scoring: nodes for a pod, as kube-scheduler or Volcano would score them.
+"""The operation that scores nodes for a pod, as kube-scheduler or Volcano would score them.
 
-Must not compute scores: reads the message, calls the agent's pure scorer, writes the answer.
+Must not compute scores: the agent's pure scorer does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from federation.codec.requirements import read_amounts
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.pod_request import ContainerRequest, PodResources
-from federation.rpc.calls import Context
+from federation.operations.table import Call, operation
 from federation.services.threads import RESTS, SCORING
 from federation.v1 import scoring_pb2 as messages
-from federation.v1.scoring_pb2_grpc import ScoringServicer as Servicer
 
 MAX_CONFIGURATION_BYTES = 64 * 1024
 MAX_NODES = 5_000
@@ -35,36 +34,35 @@ MAX_RESOURCES = 100
 MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
 
-class ScoringServicer(Servicer):
-    """Implements federation.v1.Scoring. A large request takes a second, so one at a time."""
-
-    async def ScoreNodes(
-        self, request: messages.ScoreNodesRequest, context: Context
-    ) -> messages.ScoreNodesResponse:
-        return await SCORING.run(_scored, request)
+@operation("Scoring/ScoreNodes", checked=False)
+async def score_nodes_of_request(
+    _: Call, request: messages.ScoreNodesRequest
+) -> messages.ScoreNodesResponse:
+    """Score one request at a time, because a large one takes a second."""
+    return await SCORING.run(_scored, request)
 
 
 def _check_limits(request: messages.ScoreNodesRequest) -> None:
-    found = Violations()
+    violations = Violations()
     size_bytes = len(request.configuration.encode())
     if not 0 < size_bytes <= MAX_CONFIGURATION_BYTES:
         rule = f"is required, at most {MAX_CONFIGURATION_BYTES} bytes, not {size_bytes}"
-        found.add("configuration", rule)
+        violations.add("configuration", rule)
     if not 0 < len(request.nodes) <= MAX_NODES:
-        found.add("nodes", f"must be from 1 to {MAX_NODES}, not {len(request.nodes)}")
+        violations.add("nodes", f"must be from 1 to {MAX_NODES}, not {len(request.nodes)}")
     pods = sum(len(node.pods) for node in request.nodes)
     if pods > MAX_PODS:
-        found.add("nodes", f"must carry at most {MAX_PODS} pods in all, not {pods}")
+        violations.add("nodes", f"must carry at most {MAX_PODS} pods in all, not {pods}")
     if not request.HasField("pod"):
-        found.add("pod", "is required")
-    refuse_too_many(request.pod, "pod", found)
+        violations.add("pod", "is required")
+    refuse_too_many(request.pod, "pod", violations)
     for position, node in enumerate(request.nodes[:MAX_NODES]):
         if len(node.allocatable) > MAX_RESOURCES:
             rule = f"holds {len(node.allocatable)}: at most {MAX_RESOURCES} are looked at"
-            found.add(f"nodes[{position}].allocatable", rule)
+            violations.add(f"nodes[{position}].allocatable", rule)
     if request.scale not in messages.ScoreScale.values():
-        found.add("scale", f"has no value {request.scale}")
-    found.check()
+        violations.add("scale", f"has no value {request.scale}")
+    violations.check()
 
 
 def _scored(request: messages.ScoreNodesRequest) -> messages.ScoreNodesResponse:
@@ -73,12 +71,12 @@ def _scored(request: messages.ScoreNodesRequest) -> messages.ScoreNodesResponse:
     strategy = strategy_for(configuration, request.scheduler_name)
     if request.scale == messages.SCORE_SCALE_DOCUMENTATION:
         strategy = on_documented_scale(strategy)
-    found = Violations()
-    pod = _pod(request.pod, "pod", found)
-    nodes = [_node(node, f"nodes[{at}]", found) for at, node in enumerate(request.nodes)]
-    found.check()
+    violations = Violations()
+    pod = _pod(request.pod, "pod", violations)
+    nodes = [_node(node, f"nodes[{at}]", violations) for at, node in enumerate(request.nodes)]
+    violations.check()
     answer = messages.ScoreNodesResponse(
-        nodes=[_node_score(each, strategy) for each in score_nodes(strategy, pod, nodes)],
+        nodes=[_node_score(scored, strategy) for scored in score_nodes(strategy, pod, nodes)],
         warnings=configuration.warnings,
         strategy=strategy.name,
     )
@@ -94,46 +92,48 @@ def _configuration(text: str) -> ScoringConfiguration:
     try:
         return read_scoring_configuration(text)
     except InvalidConfiguration as error:
-        violations = (each.under("configuration") for each in error.violations)
+        violations = (violation.under("configuration") for violation in error.violations)
         raise InvalidRequest(violations, reason=error.reason) from error
 
 
-def _node(message: messages.ScoringNode, path: str, found: Violations) -> NodeWithPods:
+def _node(message: messages.ScoringNode, path: str, violations: Violations) -> NodeWithPods:
     RESTS.take()
     return NodeWithPods(
         name=message.name,
-        allocatable=_quantities(message.allocatable, f"{path}.allocatable", found),
-        pods=tuple(_pod(pod, f"{path}.pods[{at}]", found) for at, pod in enumerate(message.pods)),
+        allocatable=_quantities(message.allocatable, f"{path}.allocatable", violations),
+        pods=tuple(
+            _pod(pod, f"{path}.pods[{at}]", violations) for at, pod in enumerate(message.pods)
+        ),
     )
 
 
-def _pod(message: messages.ScoringPod, path: str, found: Violations) -> PodResources:
+def _pod(message: messages.ScoringPod, path: str, violations: Violations) -> PodResources:
     if len(message.containers) + len(message.init_containers) > MAX_CONTAINERS:
-        found.add(path, f"has more than {MAX_CONTAINERS} containers")
+        violations.add(path, f"has more than {MAX_CONTAINERS} containers")
         return PodResources()
     return PodResources(
-        containers=_containers(message.containers, f"{path}.containers", found),
-        init_containers=_containers(message.init_containers, f"{path}.initContainers", found),
-        overhead=_quantities(message.overhead, f"{path}.overhead", found),
-        pod_level=_quantities(message.pod_requests, f"{path}.podRequests", found),
+        containers=_containers(message.containers, f"{path}.containers", violations),
+        init_containers=_containers(message.init_containers, f"{path}.initContainers", violations),
+        overhead=_quantities(message.overhead, f"{path}.overhead", violations),
+        pod_level=_quantities(message.pod_requests, f"{path}.podRequests", violations),
     )
 
 
 def _containers(
-    containers: Iterable[messages.ScoringContainer], path: str, found: Violations
+    containers: Iterable[messages.ScoringContainer], path: str, violations: Violations
 ) -> tuple[ContainerRequest, ...]:
     return tuple(
         ContainerRequest(
-            requests=_quantities(each.requests, f"{path}[{at}].requests", found),
-            restart_always=each.restart_always,
+            requests=_quantities(container.requests, f"{path}[{at}].requests", violations),
+            restart_always=container.restart_always,
         )
-        for at, each in enumerate(containers)
+        for at, container in enumerate(containers)
     )
 
 
-def _quantities(message: Mapping[str, str], path: str, found: Violations) -> dict[str, str]:
+def _quantities(message: Mapping[str, str], path: str, violations: Violations) -> dict[str, str]:
     quantities = dict(message)
-    read_amounts(quantities, path, found)
+    read_amounts(quantities, path, violations)
     return quantities
 
 
@@ -146,7 +146,7 @@ def _node_score(scored: NodeScore, strategy: Strategy) -> messages.NodeScore:
         total=scored.total,
         insufficient=scored.insufficient,
         unresolvable=scored.unresolvable,
-        resources=[_resource_score(each, strategy) for each in scored.resources],
+        resources=[_resource_score(part, strategy) for part in scored.resources],
     )
 
 

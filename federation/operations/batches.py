@@ -1,4 +1,4 @@
-"""A batch of bindings: items read one by one, decided together, answered in order.
+"""The operation on a batch of bindings: items read one by one, decided together, answered in order.
 
 Must not let one wrong item spoil the others, nor an answer grow beyond what clients take.
 """
@@ -13,11 +13,11 @@ from typing import TypeVar
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, NotPlacedTogether, PluginFailed
+from federation.operations.table import Call, operation
 from federation.rpc.bindings import add_warnings, once_of, read_binding, read_off_loop
-from federation.rpc.calls import caller
-from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
-from federation.services.scheduling.bindings import BatchItem, Scheduling, schedule_batch
+from federation.services.scheduling.bindings import BatchItem
+from federation.services.scheduling.bindings import schedule_batch as decide_batch
 from federation.services.threads import RESTS
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import Scheduled
@@ -36,16 +36,19 @@ TRIMMED_VIOLATIONS = 2
 Item = TypeVar("Item")
 
 
-async def scheduled_batch(
-    request: messages.ScheduleBatchRequest, scheduling: Scheduling, placing: NodePlacing
+@operation("Scheduling/ScheduleBatch", checked=False)
+async def schedule_batch(
+    call: Call, request: messages.ScheduleBatchRequest
 ) -> messages.ScheduleBatchResponse:
-    """Every item's answer; nodes are asked for behind it. Raises InvalidRequest for the whole."""
+    """Answer every item; agents choose nodes afterwards. Raises InvalidRequest for the whole."""
     if not 1 <= len(request.items) <= MAX_ITEMS:
         raise InvalidRequest.of("items", f"must be 1 to {MAX_ITEMS}, not {len(request.items)}")
-    read = await read_off_loop(request.items, partial(_read_all, caller().credential_id))
-    decided = await schedule_batch(scheduling, read, atomic=request.atomic)
-    # Before anything else is awaited: nodes are asked for even when the caller leaves now.
-    placing.start_behind(each for each in decided if isinstance(each, Scheduled))
+    read = await read_off_loop(request.items, partial(_read_all, call.caller.credential_id))
+    decided = await decide_batch(call.services.scheduling, read, atomic=request.atomic)
+    # Nothing is awaited in between: agents are asked even when the caller leaves now.
+    call.services.placing.start_behind(
+        answer for answer in decided if isinstance(answer, Scheduled)
+    )
     response, room = messages.ScheduleBatchResponse(), FULL_BYTES
     async for item, answer in _in_turns(zip(request.items, decided, strict=True)):
         result = response.results.add()
@@ -64,7 +67,7 @@ async def scheduled_batch(
 
 
 async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """The items; after some of them it is other calls' turn on the event loop."""
+    """Yield the items; after some of them other calls have a turn on the event loop."""
     for number, item in enumerate(items, start=1):
         yield item
         if not number % WRITTEN_AT_ONCE:
@@ -72,18 +75,18 @@ async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
 
 
 def _read_all(
-    who: str, items: Iterable[messages.ScheduleBatchItem]
+    credential_id: str, items: Iterable[messages.ScheduleBatchItem]
 ) -> list[BatchItem | InvalidRequest]:
-    return [_read(who, item) for item in items]
+    return [_read(credential_id, item) for item in items]
 
 
-def _read(who: str, item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
+def _read(credential_id: str, item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
     RESTS.take()
-    found = Violations()
-    once = once_of(item, who, found)
+    violations = Violations()
+    once = once_of(item, credential_id, violations)
     try:
         binding = read_binding(item.binding)
-        found.check()
+        violations.check()
     except InvalidRequest as error:
         return error
     wait = item.wait if item.HasField("wait") else True
@@ -105,16 +108,16 @@ def _put_undecided(
         decision.outcome = messages.OUTCOME_UNSCHEDULABLE
     decision.reason = shortened(error.message, REASON_BYTES)
     broken = error.violations if isinstance(error, InvalidRequest) else ()
-    for each in broken[:MAX_VIOLATIONS]:
+    for violation in broken[:MAX_VIOLATIONS]:
         result.violations.add(
-            field=shortened(each.field, VIOLATION_BYTES),
-            rule=shortened(each.rule, VIOLATION_BYTES),
+            field=shortened(violation.field, VIOLATION_BYTES),
+            rule=shortened(violation.rule, VIOLATION_BYTES),
         )
     result.error_reason = error.reason
 
 
 def _trim(result: messages.ScheduleBatchResult) -> None:
-    """Without its clusters, which GetDecision has, and with few violations."""
+    """Leave out the clusters, which GetDecision has, and all but a few violations."""
     result.clusters_omitted = bool(result.decision.clusters)
     del result.decision.clusters[:]
     del result.violations[TRIMMED_VIOLATIONS:]

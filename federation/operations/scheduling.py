@@ -1,0 +1,214 @@
+"""Operations on bindings: decide them, read and delete them, release what they hold.
+
+Must not decide anything: the use cases do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from functools import partial
+
+from federation.codec.bindings import binding_to_message
+from federation.codec.decisions import decision_to_message, reservation_messages
+from federation.codec.ranges import distinct, is_cluster_name, lease_seconds
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.codec.violations import Violations
+from federation.codec.waits import wait_to_message
+from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding
+from federation.operations.decisions import with_trace
+from federation.operations.table import Call, operation
+from federation.rpc.bindings import add_warnings, once_of, read_binding, read_off_loop
+from federation.rpc.pages import fitting, key_of, page_size_of, page_token
+from federation.rpc.placing import lacks_nodes
+from federation.services.threads import ENCODING
+from federation.services.values import DecisionRecord, IdempotencyKey, Scheduled
+from federation.v1 import resource_pb2
+from federation.v1 import scheduling_pb2 as messages
+
+MAX_NODE_SECONDS = 60.0
+# The part of a caller's deadline in which the answer travels.
+ANSWER_SECONDS = 0.25
+
+
+@operation("Scheduling/Schedule", checked=False)
+async def schedule(call: Call, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
+    node_seconds, once = _node_seconds(request), _once(request, call)
+    if request.preview:
+        return await _preview(call, request)
+    scheduled = await _scheduled(call, request, once)
+    record, binding = scheduled.record, scheduled.binding
+    if binding is not None and lacks_nodes(scheduled):
+        record = await _with_nodes(call, scheduled, binding, node_seconds)
+    response = messages.ScheduleResponse(
+        decision=decision_to_message(record),
+        queued=scheduled.queued,
+        binding=_written(call, binding) if binding else None,
+    )
+    add_warnings(request.binding, response.decision)
+    return response
+
+
+@operation("Scheduling/GetBinding", required=("name",))
+async def get_binding(
+    call: Call, request: messages.GetBindingRequest
+) -> messages.GetBindingResponse:
+    view = await call.services.scheduling.get_binding(request.namespace, request.name)
+    expires_at = view.lease_expires_at
+    return messages.GetBindingResponse(
+        binding=_written(call, view.binding),
+        decision=decision_to_message(view.record) if view.record else None,
+        reservations=reservation_messages(view.held),
+        lease_expire_time=None if expires_at is None else timestamp_from_seconds(expires_at),
+        wait=wait_to_message(view.wait, view.position) if view.wait else None,
+    )
+
+
+@operation("Scheduling/ListBindings")
+async def list_bindings(
+    call: Call, request: messages.ListBindingsRequest
+) -> messages.ListBindingsResponse:
+    key = key_of(request.page_token, 3)
+    after = (key[1], key[2]) if key else None
+    limit = page_size_of(request.page_size)
+    page = await call.services.scheduling.list_bindings(
+        request.namespace, after, limit, among=call.scope.namespaces
+    )
+    bindings = await ENCODING.run(fitting, map(partial(_written, call), page.bindings))
+    next_after = page.next_after
+    if len(bindings) < len(page.bindings):
+        last = page.bindings[len(bindings) - 1]
+        next_after = (last.namespace, last.name)
+    # All pages have the version of the first one: what it misses, the later ones do not show.
+    version = key[0] if key else call.services.binding_watches.resource_version(page.position)
+    return messages.ListBindingsResponse(
+        bindings=bindings,
+        next_page_token=page_token((version, *next_after)) if next_after else "",
+        resource_version=version,
+    )
+
+
+def _released_clusters(
+    request: messages.ReleaseReservationRequest, violations: Violations
+) -> messages.ReleaseReservationRequest:
+    for position, name in enumerate(request.clusters):
+        if not is_cluster_name(name):
+            violations.add(f"clusters[{position}]", f"{name[:64]!r} cannot be a cluster's name")
+    distinct(request.clusters, "clusters", violations)
+    return request
+
+
+def _lease(
+    request: messages.RenewLeaseRequest, violations: Violations
+) -> tuple[messages.RenewLeaseRequest, int | None]:
+    if not request.HasField("lease_seconds"):
+        return request, None
+    return request, lease_seconds(request.lease_seconds, "leaseSeconds", violations)
+
+
+@operation("Scheduling/ReleaseReservation", read=_released_clusters, required=("name",))
+async def release_reservation(
+    call: Call, request: messages.ReleaseReservationRequest
+) -> messages.ReleaseReservationResponse:
+    """Release reservations. Raises what ``ReleaseService.release`` raises."""
+    held = await call.services.releases.release(
+        request.namespace, request.name, request.uid, tuple(request.clusters)
+    )
+    return messages.ReleaseReservationResponse(released=reservation_messages(held))
+
+
+@operation("Scheduling/RenewLease", read=_lease, required=("name",))
+async def renew_lease(
+    call: Call, lease: tuple[messages.RenewLeaseRequest, int | None]
+) -> messages.RenewLeaseResponse:
+    """Renew a lease. Raises what ``ReleaseService.renew`` raises."""
+    request, seconds = lease
+    expires_at = await call.services.releases.renew(
+        request.namespace, request.name, request.uid, seconds
+    )
+    return messages.RenewLeaseResponse(lease_expire_time=timestamp_from_seconds(expires_at))
+
+
+@operation("Scheduling/DeleteBinding", required=("name",))
+async def delete_binding(
+    call: Call, request: messages.DeleteBindingRequest
+) -> messages.DeleteBindingResponse:
+    await call.services.releases.delete(request.namespace, request.name, request.uid)
+    return messages.DeleteBindingResponse()
+
+
+async def _preview(call: Call, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
+    if request.preview_token:
+        raise InvalidRequest.of("previewToken", "cannot be combined with preview")
+    previewed = await call.services.previews.preview(
+        await read_off_loop(request.binding, read_binding),
+        adopt=request.adopt,
+        wait=_wait(request),
+    )
+    expires_at = previewed.expires_at
+    response = messages.ScheduleResponse(
+        decision=await with_trace(previewed.record),
+        preview_token=previewed.token,
+        preview_expire_time=None if expires_at is None else timestamp_from_seconds(expires_at),
+    )
+    add_warnings(request.binding, response.decision)
+    return response
+
+
+def _written(call: Call, binding: Binding) -> resource_pb2.ResourceBinding:
+    """Write a stored binding, with its version in the current history of the database."""
+    return binding_to_message(binding, call.services.binding_watches.history)
+
+
+async def _scheduled(
+    call: Call, request: messages.ScheduleRequest, once: IdempotencyKey | None
+) -> Scheduled:
+    has_binding = request.HasField("binding")
+    if request.preview_token:
+        binding = await read_off_loop(request.binding, read_binding) if has_binding else None
+        return await call.services.previews.commit(request.preview_token, binding, call.scope)
+    return await call.services.scheduling.schedule(
+        await read_off_loop(request.binding, read_binding),
+        adopt=request.adopt,
+        wait=_wait(request),
+        once=once,
+    )
+
+
+async def _with_nodes(
+    call: Call, scheduled: Scheduled, binding: Binding, node_seconds: float
+) -> DecisionRecord:
+    """Ask the agents: for this answer when the caller waits, else for later readers."""
+    placing = call.services.placing
+    if not node_seconds:
+        placing.start_behind([scheduled])
+        return scheduled.record
+    placing.start_behind(scheduled.others)
+    seconds = call.seconds_left
+    limit = node_seconds if seconds is None else min(node_seconds, seconds - ANSWER_SECONDS)
+    # Once asked, the agents' answers are stored even when the caller does not wait any longer.
+    placed = placing.start(scheduled.record, binding, max(limit, 0.0))
+    return await asyncio.shield(placed)
+
+
+def _once(request: messages.ScheduleRequest, call: Call) -> IdempotencyKey | None:
+    violations = Violations()
+    once = once_of(request, call.caller.credential_id, violations)
+    if once is not None and (request.preview or request.preview_token):
+        rule = "cannot be combined with previews: their tokens are repeatable"
+        violations.add("idempotencyKey", rule)
+    violations.check()
+    return once
+
+
+def _wait(request: messages.ScheduleRequest) -> bool:
+    return request.wait if request.HasField("wait") else True
+
+
+def _node_seconds(request: messages.ScheduleRequest) -> float:
+    seconds = request.node_timeout_seconds
+    if not (math.isfinite(seconds) and 0 <= seconds <= MAX_NODE_SECONDS):
+        rule = f"must be from 0 to {MAX_NODE_SECONDS:g}, not {seconds:g}"
+        raise InvalidRequest.of("nodeTimeoutSeconds", rule)
+    return seconds
