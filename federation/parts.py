@@ -20,6 +20,7 @@ from federation.certificate_ends import certificate_files
 from federation.database import Database
 from federation.failover.breaker import BreakerLimits
 from federation.model.errors import Unavailable
+from federation.operations.in_process import InProcess
 from federation.operations.services import Services
 from federation.rpc.estimating import EstimatingProcess
 from federation.rpc.interceptors import Gate
@@ -136,7 +137,6 @@ class Parts:
         self._build_hearing()
         self._build_deciding()
         self.simulation = self._build_simulation()
-        self.ui = self._build_ui()
         watched = self.store, self.following, self.fleet
         self.binding_watches = binding_watches(*watched, watch_pace)
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
@@ -146,6 +146,7 @@ class Parts:
         self.loop_watch = LoopWatch(self.fleet, self.clock)
         self._advertised: Callable[[], Advertised] | None = None
         self.services = self._build_services()
+        self.ui = self._build_ui()
 
     def advertise(self, advertised: Callable[[], Advertised]) -> None:
         """Say how agents reach this control plane, from now on."""
@@ -250,6 +251,14 @@ class Parts:
         self.pipeline.observe_waiting(self.keeper.committed)
         self.following.observe(LossObserver(self.keeper.lost))
         self.following.observe_anew(self.keeper.lost)
+        self.queueing = Queueing(self.store, self.fleet, self.pipeline)
+        self.history = DecisionHistory(self.store, allow_unproven=self._settings.allow_unproven)
+        self.availability = Availability(self.fleet, self.agents, self.clock)
+        self.estimating = (
+            None
+            if self._settings.no_estimating_process
+            else EstimatingProcess(self.fleet, self.availability, self.clock)
+        )
         self._build_background()
 
     def _build_background(self) -> None:
@@ -327,15 +336,8 @@ class Parts:
 
     def _build_ui(self) -> Ui:
         """It asks what callers of the API ask."""
-        self.queueing = Queueing(self.store, self.fleet, self.pipeline)
-        self.history = DecisionHistory(self.store, allow_unproven=self._settings.allow_unproven)
-        self.availability = Availability(self.fleet, self.agents, self.clock)
-        self.estimating = (
-            None
-            if self._settings.no_estimating_process
-            else EstimatingProcess(self.fleet, self.availability, self.clock)
-        )
         use_cases = UseCases(
+            calls=InProcess(gate=self.gate, services=self.services),
             fleet=self.fleet,
             scheduling=self.scheduling,
             previews=self.previews,
@@ -348,7 +350,6 @@ class Parts:
             replicas=self.replicas,
             duties=self.duties,
             clock=self.clock,
-            ask_for_nodes=self.placing.start_behind,
             what_if=self.simulation.what_if,
             audit=self.trail,
             why_not_ready=self._why_not_ready,

@@ -44,7 +44,7 @@ async def audit(method: str, request: Any, principal: Principal | None, address:
     call = call_of(method, principal, address)
     if permission.object is not None:
         objects = islice(permission.object.objects(request), MOST_OBJECTS)
-        call.objects = tuple(shortened(str(named), NAME_BYTES) for named in objects)
+        call.objects = tuple(shortened(str(named), NAME_BYTES) for named in objects if str(named))
     call.is_decided = permission.decides
     if is_large_request():
         call.request_sha256 = await DECODING.run(_digest, request)

@@ -131,6 +131,13 @@ class Gate(grpc.aio.ServerInterceptor):
         with self._counted(principal, peer), self._limited.call(principal):
             yield partial(self._large.reading, peer)
 
+    @contextmanager
+    def place(self, method: str, principal: Principal, address: str) -> Iterator[None]:
+        """Let in a call from this process, which asks for somebody. Raises FederationError."""
+        admitted(method, principal)
+        with self._counted(principal, address), self._limited.call(principal):
+            yield
+
     async def _admit(self, details: grpc.HandlerCallDetails, context: Context) -> Principal:
         """Raises FederationError."""
         if certificate := certificate_of(details, context):

@@ -5,6 +5,7 @@ Must not put anything of an unexpected error on the wire; those get a logged id 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,6 +75,15 @@ def end_with(context: Any, status: grpc.Status) -> None:
 def code_of(error: FederationError) -> grpc.StatusCode:
     """The code of an error; a class without a row of its own has its nearest ancestor's."""
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def result_of(error: BaseException) -> str:
+    """Return the name of the code that a call ends with, as metrics and the audit have it."""
+    if isinstance(error, asyncio.CancelledError):
+        return grpc.StatusCode.CANCELLED.name
+    if not isinstance(error, FederationError):
+        return grpc.StatusCode.INTERNAL.name
+    return code_of(error).name
 
 
 def status_of(error: FederationError, scope: Scope = EVERYTHING) -> grpc.Status:

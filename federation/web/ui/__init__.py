@@ -1,7 +1,7 @@
 """The page: what people look at when they would rather look than type.
 
-A client of the use cases, as the servicers are; drawn here, with nothing fetched from elsewhere,
-and whole without JavaScript. Must not decide anything, nor touch the store.
+Drawn here, with nothing fetched from elsewhere, and whole without JavaScript. It changes things by
+operations of the API alone. Must not decide anything, nor touch the store.
 
 - ``admission``: who may look at the page, and who may do something there
 - ``asking``: what people ask on the page: how many of a shape fit, and where a workload would go

@@ -31,7 +31,7 @@ from federation.runtime.settings import UiAccess
 from federation.services.members.identity import Identity
 from federation.services.pace import Pace
 from federation.services.ports import Clock
-from federation.services.values import Principal
+from federation.services.values import Principal, PrincipalKind
 
 COOKIE = "fedsched-session"
 # Of a token that was given.
@@ -89,8 +89,10 @@ def _key(cookie: str) -> bytes:
     return hashlib.sha256(cookie.encode(errors="replace")).digest()
 
 
-MAY_SCHEDULE = permission_for("Scheduling/Schedule").roles
-MAY_OPERATE = permission_for("Rebalance/CreatePlan").roles
+# Looks at the page of this machine without a token.
+LOCAL = Principal(
+    kind=PrincipalKind.SUBJECT, name="on this machine", credential_id="page", role=Role.VIEWER
+)
 MAX_FORM_BYTES = 512 * 1024
 MAX_FIELDS = 20
 # Wrong tokens of everybody together: each costs a look into the database.
@@ -113,8 +115,13 @@ class Visitor:
     needs_token: bool = True
 
     @property
+    def caller(self) -> Principal:
+        """The caller of what the visitor asks."""
+        return self.principal or LOCAL
+
+    @property
     def scope(self) -> Scope:
-        return self.principal.scope if self.principal else EVERYTHING
+        return self.caller.scope
 
     @property
     def role(self) -> Role | None:
@@ -130,16 +137,15 @@ class Visitor:
 
     @property
     def may_schedule(self) -> bool:
-        return self.principal is not None and self.principal.role in MAY_SCHEDULE
+        return self._has_role_for("Scheduling/Schedule")
 
     @property
     def may_operate(self) -> bool:
         """Plans concern the whole fleet."""
-        return (
-            self.principal is not None
-            and self.principal.role in MAY_OPERATE
-            and self.scope == EVERYTHING
-        )
+        return self._has_role_for("Rebalance/CreatePlan") and self.scope == EVERYTHING
+
+    def _has_role_for(self, method: str) -> bool:
+        return self.principal is not None and self.principal.role in permission_for(method).roles
 
     @property
     def form_secret(self) -> str:

@@ -31,7 +31,7 @@ from federation.model.estimate import EstimateOptions
 from federation.model.placement import Binding
 from federation.model.workload import ReplicaRequirements
 from federation.services.threads import DECODING, DRAWING
-from federation.services.values import EstimateAnswer, Previewed, Scheduled
+from federation.services.values import EstimateAnswer, Previewed
 from federation.v1 import resource_pb2
 from federation.web.ui.funnel import decision_picture
 from federation.web.ui.requests import number_of, pairs_in, text_of
@@ -126,13 +126,6 @@ class Asking:
         except FederationError as refused:
             return self._page(text=text, error=refused, status=422)
         return await self._previewed(text, previewed, warnings, scope)
-
-    async def commit(self, fields: Mapping[str, str], scope: Scope) -> Scheduled:
-        """What a preview showed; agents choose nodes for it behind the answer."""
-        token = fields.get("preview_token", "")
-        scheduled = await self._use_cases.previews.commit(token, None, scope)
-        self._use_cases.ask_for_nodes([scheduled])
-        return scheduled
 
     def _seen(self, scope: Scope) -> Sequence[str]:
         """The clusters that are meant, none: the whole fleet. Raises NotFound."""

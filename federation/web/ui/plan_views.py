@@ -12,15 +12,12 @@ from typing import Final
 
 from starlette.requests import Request
 
-from federation.codec.plans import plan_clusters, plan_kind, plan_limits, plan_selector
 from federation.codec.violations import Violations
-from federation.model.access import EVERYTHING, Scope
-from federation.model.errors import InvalidRequest, PermissionRefused
+from federation.model.access import Scope
+from federation.model.errors import InvalidRequest
 from federation.plans.plan import Plan, PlanKind, PlanStep, StepState, cordoned_by
 from federation.plans.words import GainWords, gain_words
 from federation.services.plans.control import PlanControl
-from federation.services.plans.drafting import PlanWish
-from federation.services.values import Principal
 from federation.v1 import rebalance_pb2
 from federation.web.ui.requests import number_of, pairs_in
 from federation.web.ui.views import ROWS, Page
@@ -52,15 +49,12 @@ class ClusterChange:
 
 
 class PlanViews:
-    """Views and actions; all raise what ``PlanControl`` raises, and InvalidRequest. Plans concern
-    the whole fleet: who may see a part of it only is refused.
-    """
+    """Views of plans; all raise what ``PlanControl`` raises, and InvalidRequest."""
 
     def __init__(self, control: PlanControl) -> None:
         self._control = control
 
-    async def plans(self, request: Request, scope: Scope) -> Page:
-        refuse_parts(scope)
+    async def plans(self, request: Request, _: Scope) -> Page:
         before = number_of(request, "before", least=1, most=LARGEST_ID)
         plans = await self._control.page(before, MOST_PLANS)
         return Page(
@@ -75,8 +69,7 @@ class PlanViews:
             has_forms=True,
         )
 
-    async def plan(self, request: Request, scope: Scope) -> Page:
-        refuse_parts(scope)
+    async def plan(self, request: Request, _: Scope) -> Page:
         plan_id = number_of(request, "id", least=1, most=LARGEST_ID)
         if plan_id is None:
             raise InvalidRequest.of("id", "is required")
@@ -100,48 +93,28 @@ class PlanViews:
             has_forms=True,
         )
 
-    async def create(self, fields: Mapping[str, str], by: Principal) -> str:
-        """A draft; where it is to be seen."""
-        refuse_parts(by.scope)
-        plan, _ = await self._control.create(wish_in(fields), str(by))
-        return _place(plan.id)
 
-    async def approve(self, fields: Mapping[str, str], by: Principal) -> str:
-        refuse_parts(by.scope)
-        return _place((await self._control.approve(_id_in(fields), str(by))).id)
-
-    async def stop(self, fields: Mapping[str, str], by: Principal) -> str:
-        refuse_parts(by.scope)
-        reason = fields.get("reason", "").strip()
-        if not reason or len(reason) > MOST_REASON_CHARACTERS or not reason.isprintable():
-            rule = f"is required: at most {MOST_REASON_CHARACTERS} printable characters"
-            raise InvalidRequest.of("reason", rule)
-        return _place((await self._control.stop(_id_in(fields), str(by), reason)).id)
-
-
-def wish_in(fields: Mapping[str, str]) -> PlanWish:
-    """What the form asks for, by the rules of the API. Raises InvalidRequest."""
+def plan_in(fields: Mapping[str, str]) -> rebalance_pb2.CreatePlanRequest:
+    """Read the form of a new plan. Raises InvalidRequest."""
     kind_name = fields.get("kind", PlanKind.DRAIN)
     if kind_name not in set(PlanKind):
         raise InvalidRequest.of("kind", f"must be one of {', '.join(PlanKind)}")
-    request = rebalance_pb2.CreatePlanRequest(
+    return rebalance_pb2.CreatePlanRequest(
         kind=rebalance_pb2.PlanKind.Value(f"PLAN_KIND_{PlanKind(kind_name).name}"),
         clusters=dict.fromkeys(fields.get("clusters", "").replace(",", " ").split()),
         cluster_selector=pairs_in(fields.get("cluster_selector", ""), "clusterSelector"),
         selector=pairs_in(fields.get("selector", ""), "selector"),
         **_numbers_in(fields),
     )
-    found = Violations()
-    kind = plan_kind(request.kind, "kind", found)
-    selector = plan_selector(request.cluster_selector, "clusterSelector", found)
-    wish = PlanWish(
-        kind=kind,
-        clusters=plan_clusters(request.clusters, selector, kind, "clusters", found),
-        cluster_selector=selector,
-        limits=plan_limits(request, kind, found),
-    )
-    found.check()
-    return wish
+
+
+def stop_in(fields: Mapping[str, str]) -> rebalance_pb2.StopPlanRequest:
+    """Read the form that stops a plan. Raises InvalidRequest."""
+    reason = fields.get("reason", "").strip()
+    if not reason or len(reason) > MOST_REASON_CHARACTERS or not reason.isprintable():
+        rule = f"is required: at most {MOST_REASON_CHARACTERS} printable characters"
+        raise InvalidRequest.of("reason", rule)
+    return rebalance_pb2.StopPlanRequest(id=plan_id_in(fields), reason=reason)
 
 
 def words_of(plan: Plan) -> GainWords:
@@ -160,12 +133,6 @@ def changes_of(steps: Iterable[PlanStep]) -> list[ClusterChange]:
     return sorted(changes, key=lambda each: (each.after - each.before, each.name))
 
 
-def refuse_parts(scope: Scope) -> None:
-    """Raises PermissionRefused."""
-    if scope != EVERYTHING:
-        raise PermissionRefused("Plans concern the whole fleet: your token sees a part of it.")
-
-
 def _numbers_in(fields: Mapping[str, str]) -> dict[str, int]:
     """Those that are given. Raises InvalidRequest."""
     found, numbers = Violations(), {}
@@ -181,12 +148,9 @@ def _numbers_in(fields: Mapping[str, str]) -> dict[str, int]:
     return numbers
 
 
-def _id_in(fields: Mapping[str, str]) -> int:
+def plan_id_in(fields: Mapping[str, str]) -> int:
+    """Read the number of a plan. Raises InvalidRequest."""
     text = fields.get("id", "")
     if not (text.isdecimal() and len(text) < len(str(LARGEST_ID))):
         raise InvalidRequest.of("id", "must be the number of a plan")
     return int(text)
-
-
-def _place(plan_id: int) -> str:
-    return f"/ui/plan?id={plan_id}"

@@ -6,11 +6,14 @@ Must not know what a view shows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
+from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
@@ -21,26 +24,25 @@ from starlette.responses import (
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from federation.codec.rights import permission_for
-from federation.model.access import EVERYTHING, Role, Scope
+from federation.codec.rights import PACKAGE, permission_for
+from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import (
-    AlreadyExists,
-    Conflict,
-    DeadlineMissed,
     FederationError,
     InvalidRequest,
     LimitExceeded,
-    NotFound,
     PermissionRefused,
-    PreconditionFailed,
     Unauthenticated,
-    Unavailable,
 )
 from federation.model.quotations import page_without_quotations
+from federation.rpc.auditing import NAME_BYTES, call_of, refusal_of
+from federation.rpc.status import code_of, shortened
 from federation.runtime.addresses import Address
 from federation.runtime.settings import UiAccess
-from federation.services.audited_calls import AuditedCall, audit_from_now, current_call
+from federation.services.audited_calls import audit_from_now, current_call
 from federation.services.values import Principal
+from federation.v1.clusters_pb2 import GetClusterRequest
+from federation.v1.rebalance_pb2 import ApprovePlanRequest
+from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
 from federation.web.ui.admission import (
     Admission,
     SignInNeeded,
@@ -58,7 +60,8 @@ from federation.web.ui.comparing import Comparing
 from federation.web.ui.drawing import drawn
 from federation.web.ui.events import Pulse
 from federation.web.ui.fragments import Fragments, SharedView
-from federation.web.ui.plan_views import PlanViews
+from federation.web.ui.plan_views import PlanViews, plan_id_in, plan_in, stop_in
+from federation.web.ui.requests import required_text, text_of
 from federation.web.ui.use_cases import UseCases
 from federation.web.ui.views import Page, Views
 from federation.web.ui.what_if_views import WhatIfViews
@@ -75,56 +78,59 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-CODES: Final = {
-    InvalidRequest: 400,
-    Unauthenticated: 401,
-    PermissionRefused: 403,
-    NotFound: 404,
-    AlreadyExists: 409,
-    Conflict: 409,
-    PreconditionFailed: 409,
-    LimitExceeded: 429,
-    Unavailable: 503,
-    DeadlineMissed: 504,
+# The status of HTTP for a code of the API; 500 for all others.
+STATUSES: Final = {
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "ABORTED": 409,
+    "FAILED_PRECONDITION": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
 }
 TITLES: Final = {404: "Not found", 500: "Something went wrong"}
 SEE_OTHER = 303
 # With it our script asks for what a page shows now, without what is around that.
 REFRESH: Final = "fedsched-refresh"
-# Views that not everybody may look at.
-ROLES: Final = {"/audit": permission_for("Access/ListAudit").roles}
+# The API reads previews by Schedule; they change nothing, so that readers of decisions may look.
+PREVIEWS: Final = "Scheduling/GetDecision"
 # For what a form asks for: other connections end before a plan of a large fleet is drafted.
 ANSWER_SECONDS: Final = 120.0
 # As the audit calls it; actions have the names of the calls that do the same.
 SIGNS_IN: Final = "Page/SignIn"
-RESULTS: Final = {
-    InvalidRequest: "INVALID_ARGUMENT",
-    Unauthenticated: "UNAUTHENTICATED",
-    PermissionRefused: "PERMISSION_DENIED",
-    NotFound: "NOT_FOUND",
-    AlreadyExists: "ALREADY_EXISTS",
-    Conflict: "ABORTED",
-    PreconditionFailed: "FAILED_PRECONDITION",
-    LimitExceeded: "RESOURCE_EXHAUSTED",
-    Unavailable: "UNAVAILABLE",
-    DeadlineMissed: "DEADLINE_EXCEEDED",
-}
-
-MOST_SAID_CHARACTERS: Final = 400
-
 PageView: TypeAlias = Callable[[Request, Scope], Awaitable[Page]]
 PageAnswer: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 logger = logging.getLogger(__name__)
 
 
-class Action(NamedTuple):
-    """What a form asks for: the method of the API that does the same, who may call that, and what
-    does it, answering where its outcome is to be seen.
+class View(NamedTuple):
+    """A page, and the method of the API that reads the same: its callers may look at the page.
+
+    ``ask`` makes the request of that method, where a scope is checked by it.
     """
 
     method: str
-    act: Callable[[Mapping[str, str], Principal], Awaitable[str]]
+    show: PageView
+    ask: Callable[[Request], Message] | None = None
+
+
+class Action(NamedTuple):
+    """A form, and the operation that it asks for; ``place`` shows the outcome of an answer."""
+
+    method: str
+    ask: Callable[[Mapping[str, str]], Message]
+    place: Callable[[Any], str]
+
+
+class Form(NamedTuple):
+    """A form that changes nothing: its answer is a page, for callers of this method."""
+
+    method: str
+    show: Callable[[Mapping[str, str], Scope], Awaitable[Page]]
 
 
 async def _sent_on(request: Request) -> Response:
@@ -137,30 +143,33 @@ async def _sent_on(request: Request) -> Response:
     return RedirectResponse(f"/ui/sign-in?next={quote(place, safe='')}", status_code=SEE_OTHER)
 
 
-def _plain(text: str) -> str:
-    """As a record may hold it: a form has room for much, and PostgreSQL takes no NUL."""
-    kept = text[:MOST_SAID_CHARACTERS]
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in kept
-    )
+def _commit_in(fields: Mapping[str, str]) -> Message:
+    """Read the form that commits a preview. Raises InvalidRequest."""
+    token = fields.get("preview_token", "")
+    if not token:
+        raise InvalidRequest.of("preview_token", "is required")
+    return ScheduleRequest(preview_token=token)
 
 
-def _call_of(method: str, request: Request, principal: Principal | None) -> AuditedCall:
-    """As the audit names it."""
-    return AuditedCall(
-        actor="somebody unknown" if principal is None else str(principal),
-        is_known=principal is not None,
-        credential_id="" if principal is None else principal.credential_id,
-        address=address_of(request),
-        method=method,
-    )
+def _cluster_in(request: Request) -> Message:
+    return GetClusterRequest(name=required_text(request, "name"))
 
 
-def refuse_others(principal: Principal | None, roles: Collection[Role]) -> Principal:
-    """Who has given a token of one of the roles. Raises PermissionRefused for all others."""
-    if principal is None or principal.role not in roles:
-        raise PermissionRefused(f"It takes a token of the role {' or '.join(sorted(roles))}.")
-    return principal
+def _binding_in(request: Request) -> Message:
+    names = {"namespace": text_of(request, "namespace"), "name": required_text(request, "name")}
+    return GetBindingRequest(**names)
+
+
+def _approval_in(fields: Mapping[str, str]) -> Message:
+    return ApprovePlanRequest(id=plan_id_in(fields))
+
+
+def _decision_place(answer: Any) -> str:
+    return f"/ui/decision?id={answer.decision.id}"
+
+
+def _plan_place(answer: Any) -> str:
+    return f"/ui/plan?id={answer.plan.id}"
 
 
 class Ui:
@@ -170,18 +179,19 @@ class Ui:
         self._clock = use_cases.clock
         self._admission = Admission(use_cases.identity, use_cases.clock, access, listen)
         self._trail = use_cases.audit
+        self._calls = use_cases.calls
         self._views = views = Views(use_cases)
-        # Those that change by themselves, and have no forms.
-        self._live_views: dict[str, PageView] = {
-            "/": views.fleet,
-            "/cluster": views.cluster,
-            "/bindings": views.bindings,
-            "/binding": views.binding,
-            "/queue": views.queue,
-            "/gangs": views.gangs,
-            "/gang": views.gang,
-            "/decision": views.decision,
-            "/audit": views.audit,
+        # Views that change by themselves, and have no forms.
+        self._live_views = {
+            "/": View("Clusters/ListClusters", views.fleet),
+            "/cluster": View("Clusters/GetCluster", views.cluster, _cluster_in),
+            "/bindings": View("Scheduling/ListBindings", views.bindings),
+            "/binding": View("Scheduling/GetBinding", views.binding, _binding_in),
+            "/queue": View("Scheduling/ListQueue", views.queue),
+            "/gangs": View("Scheduling/ListQueue", views.gangs),
+            "/gang": View("Scheduling/ListQueue", views.gang),
+            "/decision": View("Scheduling/GetDecision", views.decision),
+            "/audit": View("Access/ListAudit", views.audit),
         }
         self._fragments = Fragments(use_cases.clock, self._fragment)
         self._asking = Asking(use_cases)
@@ -198,28 +208,27 @@ class Ui:
         """None where the page is off."""
         if self._is_off:
             return []
-        pages: dict[str, PageView] = {
-            "/ask": self._asking.ask,
-            "/compare": self._comparing.form,
-            "/what-if": self._what_ifs.form,
-            "/plans": self._plans.plans,
-            "/plan": self._plans.plan,
-            "/about": self._views.about,
+        pages = {
+            "/ask": View("Estimates/EstimateReplicas", self._asking.ask),
+            "/compare": View(PREVIEWS, self._comparing.form),
+            "/what-if": View("Scheduling/ExportTrace", self._what_ifs.form),
+            "/plans": View("Rebalance/ListPlans", self._plans.plans),
+            "/plan": View("Rebalance/GetPlan", self._plans.plan),
+            "/about": View("Failover/GetFailover", self._views.about),
         }
-        answers: dict[str, PageAnswer] = {
-            "/sign-in": self._sign_in,
-            "/sign-out": self._sign_out,
-            "/preview": self._previewing(self._asking.preview),
-            "/compare": self._previewing(self._comparing.compare),
-            "/what-if": self._previewing(self._what_ifs.play),
+        forms = {
+            "/preview": Form(PREVIEWS, self._asking.preview),
+            "/compare": Form(PREVIEWS, self._comparing.compare),
+            "/what-if": Form("Scheduling/ExportTrace", self._what_ifs.play),
         }
-        plans = self._plans
         actions = {
-            "/commit": Action("Scheduling/Schedule", self._committed),
-            "/plans": Action("Rebalance/CreatePlan", plans.create),
-            "/plan/approve": Action("Rebalance/ApprovePlan", plans.approve),
-            "/plan/stop": Action("Rebalance/StopPlan", plans.stop),
+            "/commit": Action("Scheduling/Schedule", _commit_in, _decision_place),
+            "/plans": Action("Rebalance/CreatePlan", plan_in, _plan_place),
+            "/plan/approve": Action("Rebalance/ApprovePlan", _approval_in, _plan_place),
+            "/plan/stop": Action("Rebalance/StopPlan", stop_in, _plan_place),
         }
+        answers: dict[str, PageAnswer] = {"/sign-in": self._sign_in, "/sign-out": self._sign_out}
+        answers |= {path: self._previewing(form) for path, form in forms.items()}
         answers |= {path: self._acting(action) for path, action in actions.items()}
         files = StaticFiles(directory=Path(__file__).parent / "static")
         inside: list[BaseRoute] = [
@@ -242,40 +251,57 @@ class Ui:
         """Nobody is told of changes any more."""
         self._pulse.close()
 
-    def _shown(self, view: PageView) -> PageAnswer:
-        """For everybody who may look."""
+    def _shown(self, view: View) -> PageAnswer:
+        """Answer all who may call the view's method."""
 
         async def answer(request: Request) -> Response:
-            visitor = await self._admission.visitor(request)
-            return await self._response(request, visitor, await view(request, visitor.scope))
+            visitor = await self._let_in(request, view.method)
+            async with self._reading(view, request, visitor):
+                page = await view.show(request, visitor.scope)
+            return await self._response(request, visitor, page)
 
         return self._guarded(answer)
 
     def _live(self, path: str) -> PageAnswer:
-        """The same for a page without forms: its script is sent what changed on it alone, which
-        others who see as much may be sent, too.
+        """Answer for a page without forms.
+
+        Its script gets what changed on it alone, which others who see as much may get, too.
         """
-        view, roles = self._live_views[path], ROLES.get(path)
+        view = self._live_views[path]
 
         async def answer(request: Request) -> Response:
-            visitor = await self._admission.visitor(request)
-            if roles is not None:
-                if visitor.principal is None:
-                    raise SignInNeeded
-                refuse_others(visitor.principal, roles)
-            if REFRESH in request.headers:
-                query = request.scope["query_string"]
-                shared = SharedView(path=path, query=query, role=visitor.role, scope=visitor.scope)
-                return HTMLResponse(await self._fragments.find(shared))
-            return await self._response(request, visitor, await view(request, visitor.scope))
+            visitor = await self._let_in(request, view.method)
+            async with self._reading(view, request, visitor):
+                if REFRESH in request.headers:
+                    query = request.scope["query_string"]
+                    shared = SharedView(
+                        path=path, query=query, role=visitor.role, scope=visitor.scope
+                    )
+                    return HTMLResponse(await self._fragments.find(shared))
+                page = await view.show(request, visitor.scope)
+            return await self._response(request, visitor, page)
 
         return self._guarded(answer)
+
+    async def _let_in(self, request: Request, method: str) -> Visitor:
+        """Raise SignInNeeded for a visitor without a token where looking takes a role."""
+        request.state.method = f"{PACKAGE}{method}"
+        visitor = await self._admission.visitor(request)
+        if visitor.principal is None and visitor.caller.role not in permission_for(method).roles:
+            raise SignInNeeded
+        return visitor
+
+    def _reading(
+        self, view: View, request: Request, visitor: Visitor
+    ) -> AbstractAsyncContextManager[None]:
+        asked = None if view.ask is None else view.ask(request)
+        return self._calls.reading(view.method, visitor.caller, address_of(request), asked)
 
     async def _fragment(self, shared: SharedView) -> str:
         """Of a live page; whoever asks for it brings nothing else along."""
         address = {"type": "http", "path": f"/ui{shared.path}", "query_string": shared.query}
         request = Request({**address, "headers": []})
-        page = await self._live_views[shared.path](request, shared.scope)
+        page = await self._live_views[shared.path].show(request, shared.scope)
         fragment = await self._drawn(request, Visitor(), page, is_whole=False)
         is_everything = shared.scope == EVERYTHING
         return fragment if is_everything else page_without_quotations(fragment)
@@ -305,17 +331,13 @@ class Ui:
     def _record(
         self, error: FederationError, request: Request, principal: Principal | None
     ) -> None:
-        """In the audit: a change that failed, and who may not do what was asked."""
-        call = current_call()
-        if call is None and not isinstance(error, Unauthenticated | PermissionRefused):
-            return
-        if call is None:
-            call = _call_of(f"Page{request.url.path.removeprefix('/ui')}", request, principal)
-        result = next(
-            (RESULTS[kind] for kind in type(error).__mro__ if kind in RESULTS), "INTERNAL"
-        )
-        record = call.record(result=result, reason=_plain(error.message))
-        self._trail.refused(record, sparingly=not call.is_known)
+        """Record a change that failed, and a visitor who may not do what was asked."""
+        page = f"Page{request.url.path.removeprefix('/ui')}"
+        method = getattr(request.state, "method", page)
+        call = current_call() or call_of(method, principal, address_of(request))
+        record = refusal_of(method, call, error, is_let_in=True)
+        if record is not None:
+            self._trail.refused(record, sparingly=not call.is_known)
 
     async def _known(self, request: Request) -> Visitor:
         """Who asks, or nobody: what is refused needs no token."""
@@ -325,7 +347,7 @@ class Ui:
             return Visitor()
 
     async def _error(self, request: Request, error: FederationError, visitor: Visitor) -> Response:
-        status = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), 500)
+        status = STATUSES.get(code_of(error).name, 500)
         page = Page(
             template="error",
             title=TITLES.get(status, "Not possible"),
@@ -383,12 +405,10 @@ class Ui:
         try:
             session = await self._admission.sign_in(fields.get("token", "").strip(), request)
         except (Unauthenticated, LimitExceeded, PermissionRefused) as error:
-            status = CODES[type(error)]
-            record = _call_of(SIGNS_IN, request, None).record(
-                result=RESULTS[type(error)], reason=error.message
-            )
-            self._trail.refused(record, sparingly=True)
-            page = self._sign_in_form(request, error.message, status)
+            code = code_of(error).name
+            call = call_of(SIGNS_IN, None, address_of(request))
+            self._trail.refused(call.record(result=code, reason=error.message), sparingly=True)
+            page = self._sign_in_form(request, error.message, STATUSES[code])
             return await self._response(request, Visitor(), page)
         place = page_of_ours(fields.get("next", ""))
         response = RedirectResponse(place, status_code=SEE_OTHER)
@@ -402,40 +422,36 @@ class Ui:
         self._admission.sign_out(visitor, response)
         return response
 
-    def _previewing(
-        self, shown: Callable[[Mapping[str, str], Scope], Awaitable[Page]]
-    ) -> PageAnswer:
-        """For forms that change nothing: the answer is a page."""
-
+    def _previewing(self, form: Form) -> PageAnswer:
         async def answer(request: Request) -> Response:
-            visitor = await self._admission.visitor(request)
+            visitor = await self._let_in(request, form.method)
             fields = await self._admission.form(request, visitor)
             request.state.keep_open(ANSWER_SECONDS)
-            return await self._response(request, visitor, await shown(fields, visitor.scope))
+            async with self._calls.reading(form.method, visitor.caller, address_of(request)):
+                page = await form.show(fields, visitor.scope)
+            return await self._response(request, visitor, page)
 
         return answer
 
     def _acting(self, action: Action) -> PageAnswer:
-        """For the forms of an action."""
-
         async def answer(request: Request) -> Response:
-            visitor = await self._admission.visitor(request)
-            call = _call_of(action.method, request, visitor.principal)
-            permission = permission_for(action.method)
-            call.is_decided = permission.decides
+            visitor, address = await self._admission.visitor(request), address_of(request)
+            # A form that cannot be read is recorded as a change that failed.
+            call = call_of(f"{PACKAGE}{action.method}", visitor.principal, address)
             audit_from_now(call)
             fields = await self._admission.form(request, visitor)
-            call.objects = tuple(filter(None, [_plain(fields.get("id", ""))]))
-            principal = refuse_others(visitor.principal, permission.roles)
+            call.objects = tuple(filter(None, [shortened(fields.get("id", ""), NAME_BYTES)]))
+            if visitor.principal is None:
+                roles = " or ".join(sorted(permission_for(action.method).roles))
+                raise PermissionRefused(f"It takes a token of the role {roles}.")
             request.state.keep_open(ANSWER_SECONDS)
-            place = await action.act(fields, principal)
-            return RedirectResponse(place, status_code=SEE_OTHER)
+            ask = partial(action.ask, fields)
+            answered = await self._calls.perform(
+                action.method, visitor.principal, address, ask, ANSWER_SECONDS
+            )
+            return RedirectResponse(action.place(answered), status_code=SEE_OTHER)
 
         return answer
-
-    async def _committed(self, fields: Mapping[str, str], principal: Principal) -> str:
-        scheduled = await self._asking.commit(fields, principal.scope)
-        return f"/ui/decision?id={scheduled.record.id}"
 
     async def _events(self, request: Request) -> Response:
         await self._admission.visitor(request)

@@ -5,9 +5,10 @@ Must not do anything by itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from federation.operations.in_process import InProcess
 from federation.services.access.audit import AuditTrail
 from federation.services.duties import Duties
 from federation.services.estimates.availability import Availability
@@ -20,17 +21,17 @@ from federation.services.plans.control import PlanControl
 from federation.services.ports import Clock
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
-from federation.services.values import Scheduled
 from federation.services.waiting.steering import Queueing
 from federation.simulation.what_if_runs import RecentAnswer, RecentQuestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCases:
-    """``ask_for_nodes`` has agents choose nodes for what was decided, behind the answer;
-    ``what_if`` plays decisions in a process of its own.
+    """``calls`` lets visitors in and performs operations; ``what_if`` plays decisions in a process
+    of its own.
     """
 
+    calls: InProcess
     fleet: FleetOwner
     scheduling: Scheduling
     previews: Previews
@@ -43,7 +44,6 @@ class UseCases:
     replicas: Replicas
     duties: Duties
     clock: Clock
-    ask_for_nodes: Callable[[Iterable[Scheduled]], None]
     what_if: Callable[[RecentQuestion], Awaitable[RecentAnswer]]
     audit: AuditTrail
     why_not_ready: Callable[[], Awaitable[str | None]]

@@ -108,8 +108,6 @@ class Views:
 
     async def cluster(self, request: Request, scope: Scope) -> Page:
         name = required_text(request, "name")
-        if not scope.sees_cluster(name):
-            raise NotFound(f"There is no cluster {name!r}.")
         fleet, now = self._use_cases.fleet, self._use_cases.clock.now()
         view = fleet.view(name)
         outstanding = fleet.ledger(name).outstanding()
@@ -161,8 +159,6 @@ class Views:
 
     async def binding(self, request: Request, scope: Scope) -> Page:
         namespace, name = text_of(request, "namespace"), required_text(request, "name")
-        if not scope.sees_namespace(namespace):
-            raise NotFound(f"There is no binding {binding_key(namespace, name)!r}.")
         view = await self._use_cases.scheduling.get_binding(namespace, name)
         wanted = DecisionFilter(namespace=namespace, name=name)
         history = await self._use_cases.history.list_decisions(wanted, None, MOST_DECISIONS)

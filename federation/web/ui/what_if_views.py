@@ -11,8 +11,8 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from federation.history.trace_files import TraceChunk
-from federation.model.access import EVERYTHING, Scope
-from federation.model.errors import FederationError, InvalidRequest, PermissionRefused
+from federation.model.access import Scope
+from federation.model.errors import FederationError, InvalidRequest
 from federation.services.decision_ports import DecisionFilter
 from federation.services.history import DecisionHistory
 from federation.simulation.what_if_runs import RecentQuestion
@@ -27,23 +27,17 @@ MOST_NAMES: Final = 100
 
 
 class WhatIfViews:
-    """The form, and what comes of it. Names of all namespaces are in it: who may see a part of the
-    fleet only is refused.
-    """
+    """The form, and its answer: for callers who may export traces, as names of all are in it."""
 
     def __init__(self, use_cases: UseCases) -> None:
         self._history = use_cases.history
         self._play = use_cases.what_if
         self._clock = use_cases.clock
 
-    async def form(self, _: Request, scope: Scope) -> Page:
-        """Raises PermissionRefused."""
-        _refuse_parts(scope)
+    async def form(self, _: Request, __: Scope) -> Page:
         return _page(asked=dict.fromkeys(("without", "cordoned", "policies"), ""))
 
-    async def play(self, fields: Mapping[str, str], scope: Scope) -> Page:
-        """Raises PermissionRefused."""
-        _refuse_parts(scope)
+    async def play(self, fields: Mapping[str, str], _: Scope) -> Page:
         asked = {name: fields.get(name, "") for name in ("without", "cordoned", "policies")}
         hours = fields.get("hours", HOURS[0])
         try:
@@ -94,8 +88,3 @@ def _names_in(asked: Mapping[str, str], field: str) -> tuple[str, ...]:
     if len(names) > MOST_NAMES:
         raise InvalidRequest.of(field, f"must be at most {MOST_NAMES} clusters")
     return names
-
-
-def _refuse_parts(scope: Scope) -> None:
-    if scope != EVERYTHING:
-        raise PermissionRefused("What-ifs are of the whole fleet: your token sees a part of it.")

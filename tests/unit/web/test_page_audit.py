@@ -49,13 +49,13 @@ async def test_changes_that_failed_and_who_may_not_are_recorded(
     viewer = await signed_in(running, secret)
     assert (await sent(viewer, "/ui/commit", preview_token="a.b")).status == 403
     assert (await viewer.get("/ui/audit")).status == 403
-    cut = "\N{REPLACEMENT CHARACTER}" + "x" * 399
+    cut = "\N{REPLACEMENT CHARACTER}" + "x" * 394 + "..."
     assert await said(running) == [
         ("Rebalance/ApprovePlan NOT_FOUND", ["7"]),
         ("Rebalance/ApprovePlan INVALID_ARGUMENT", [cut]),
         ("Rebalance/StopPlan PERMISSION_DENIED", []),
         ("Scheduling/Schedule PERMISSION_DENIED", []),
-        ("Page/audit PERMISSION_DENIED", []),
+        ("Access/ListAudit PERMISSION_DENIED", []),
     ]
     actors = [record.actor for record in await audit_of(running) if record.result != "OK"]
     assert [actor.partition(" ")[0] for actor in actors] == ["token"] * 2 + ["admin"] * 3
@@ -76,3 +76,34 @@ async def test_a_preview_of_another_namespace_is_not_committed(
         refused = await sent(stranger, "/ui/commit", preview_token=preview)
         assert (refused.status, "is not its caller" in refused.document.text) == (403, True)
         assert (await sent(admin, "/ui/commit", preview_token=preview)).status == 303
+
+
+async def test_a_bridge_commits_as_it_schedules_over_the_api(
+    guarded: RunningControlPlane,
+) -> None:
+    async with guarded.connected("alpha", report=report()):
+        secret, _ = await made_token(guarded, role=access_pb2.ROLE_BRIDGE)
+        bridge = await signed_in(guarded, secret)
+        preview = (await sent(bridge, "/ui/preview", text=WORKLOAD)).document.field("preview_token")
+        assert (await sent(bridge, "/ui/commit", preview_token=preview)).status == 303
+        (record,) = [
+            record
+            for record in await audit_of(guarded)
+            if record.method == "Scheduling/Schedule" and record.result == "OK"
+        ]
+        assert record.actor.startswith("token")
+
+
+async def test_the_limits_of_a_token_hold_on_the_page_too(guarded: RunningControlPlane) -> None:
+    secret, _ = await made_token(guarded, role=access_pb2.ROLE_VIEWER, calls_per_second=3)
+    viewer = await signed_in(guarded, secret)
+    statuses = [(await viewer.get("/ui/bindings")).status for _ in range(30)]
+    assert (statuses[0], 429 in statuses) == (200, True)
+
+
+async def test_a_plan_is_not_for_who_sees_a_part_of_the_fleet(
+    guarded: RunningControlPlane,
+) -> None:
+    viewer = await signed_in(guarded, await guarded.token(Role.VIEWER, "shop"))
+    for path in ("/ui/plans", "/ui/plan?id=1", "/ui/what-if"):
+        assert (await viewer.get(path)).status == 403, path

@@ -176,7 +176,7 @@ async def check_roles(running: RunningControlPlane) -> None:
     fields = {"form_secret": (await viewer.get("/ui/ask")).document.field("form_secret")}
     refused = await viewer.post("/ui/commit", {**fields, "preview_token": "a.b"})
     assert refused.status == 403
-    assert "role admin or bridge or scheduler" in refused.document.text
+    assert "needs admin or bridge or scheduler" in refused.document.text
     await ended()
     assert (await viewer.get("/ui/")).status == 303
 

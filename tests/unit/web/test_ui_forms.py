@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from starlette.routing import Mount, Route
 
+from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
+from federation.operations.table import OPERATIONS
 from federation.plans.plan import PlanKind
-from federation.web.ui.plan_views import wish_in
+from federation.services.plans.drafting import PlanWish
+from federation.web.ui.plan_views import plan_in
 from lab.browser import Answered, Browser
 from lab.control_planes import RunningControlPlane, report
 from tests.api.calls import scheduled
@@ -170,6 +173,15 @@ async def test_a_token_is_in_no_address_and_a_cookie_of_before_is_no_session(
         for action in posted:
             crossed = await other.post(action, {"form_secret": secret})
             assert crossed.status == 403, action
+
+
+def wish_in(fields: dict[str, str]) -> PlanWish:
+    """Read a form as the operation that it asks for reads its request."""
+    read, violations = OPERATIONS["/federation.v1.Rebalance/CreatePlan"].read, Violations()
+    assert read is not None
+    wish: PlanWish = read(plan_in(fields), violations)
+    violations.check()
+    return wish
 
 
 def test_a_plan_is_told_its_budgets_and_selectors() -> None:
