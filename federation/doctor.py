@@ -25,6 +25,7 @@ from federation.model.errors import FederationError
 from federation.model.printable import printable
 from federation.model.readable import plural
 from federation.model.releases import TOO_FAR, releases_apart
+from federation.rpc.limits import LIMITS
 from federation.runtime.findings import Finding, Severity, bad, good, note, some
 from federation.runtime.settings import LoadedSettings, Settings
 from federation.services.fleet.held_back import HELD_SECONDS
@@ -65,7 +66,16 @@ async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:
         loaded.settings.data_dir, is_embedded=not loaded.settings.database_url
     )
     findings += await asyncio.to_thread(list, voucher_findings(loaded.settings))
+    findings.append(limit_finding())
     return findings
+
+
+def limit_finding() -> Finding:
+    """Return the limits that callers share at each control plane."""
+    fair = ", ".join(f"{limit.count} {limit.what}" for limit in LIMITS if limit.is_fair)
+    own = ", ".join(f"{limit.count} {limit.what}" for limit in LIMITS if not limit.is_fair)
+    says = f"at once {fair}, of which one caller has half of those that others leave free; {own}"
+    return good("limits", says)
 
 
 def voucher_findings(settings: Settings) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from federation.operations.services import Services
 from federation.rpc.estimating import EstimatingProcess
 from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised
+from federation.rpc.limits import CallLimits
 from federation.rpc.placing import NodePlacing
 from federation.rpc.simulation import SimulationServicer
 from federation.rpc.simulation_worker import Setup
@@ -66,6 +67,7 @@ from federation.services.members.lifecycle import Membership
 from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
+from federation.services.pace import Shares
 from federation.services.plans.carrying_out import CarryingOut
 from federation.services.plans.control import PlanControl
 from federation.services.ports import CheckedStore, Timer
@@ -78,7 +80,7 @@ from federation.services.waiting.keeper import QueueKeeper
 from federation.services.waiting.news import LossObserver
 from federation.services.waiting.steering import Queueing
 from federation.services.watching.watches import WatchPace
-from federation.services.workers import WorkerLimits
+from federation.services.workers import MAX_WAITING, WorkerLimits
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.store.signal import JournalSignal
@@ -142,7 +144,8 @@ class Parts:
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
         self.fleet.observe(self.keeper.changed)
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
-        self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now)
+        limits = CallLimits({"simulations": self._settings.simulation_workers + MAX_WAITING})
+        self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now, limits=limits)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
         self._advertised: Callable[[], Advertised] | None = None
         self.services = self._build_services()
@@ -312,10 +315,21 @@ class Parts:
         self.cluster_watches.changed(change)
         self.keeper.changed(change)
 
+    def _shares(self) -> dict[str, Shares]:
+        """All limits that callers share, by the names of metrics."""
+        return {
+            **self.gate.limits.shares,
+            "undecoded_requests": self.gate.large.shares,
+            "binding_watches": self.binding_watches.shares,
+            "cluster_watches": self.cluster_watches.shares,
+            "page_events": self.ui.shares,
+        }
+
     def metrics_pages(self) -> MetricsPages:
         return MetricsPages(
             Measured(
                 calls=self.gate.measures,
+                shares=self._shares(),
                 decisions=self.pipeline.measures,
                 availability=self.availability,
                 estimating=self.estimating.process if self.estimating else None,

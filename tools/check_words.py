@@ -45,6 +45,7 @@ ENABLED = (
     "lab/statement_tours.py",
     "migrations",
     "proto/federation",
+    "tests/api/test_limits.py",
     "tests/api/test_newer_bindings.py",
     "tests/api/test_offered_capacity.py",
     "tests/architecture/test_reasons.py",

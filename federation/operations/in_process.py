@@ -20,6 +20,7 @@ from federation.operations.services import Services
 from federation.operations.table import OPERATIONS, Call
 from federation.rpc.auditing import audit
 from federation.rpc.interceptors import Gate
+from federation.rpc.limits import VIEWS, Limit
 from federation.rpc.permissions import check_scope
 from federation.rpc.status import result_of
 from federation.rpc.visibility import as_seen
@@ -35,7 +36,12 @@ class InProcess:
 
     @asynccontextmanager
     async def reading(
-        self, name: str, caller: Principal, address: str, request: Message | None = None
+        self,
+        name: str,
+        caller: Principal,
+        address: str,
+        request: Message | None = None,
+        limit: Limit = VIEWS,
     ) -> AsyncGenerator[None]:
         """Enter for a read that is written out elsewhere. Raises FederationError.
 
@@ -43,7 +49,7 @@ class InProcess:
         """
         path, started, code = f"{PACKAGE}{name}", time.perf_counter(), "OK"
         try:
-            with self.gate.place(path, caller, address):
+            with self.gate.place(path, caller, address, limit):
                 check_scope(path, request or OPERATIONS[path].request_type(), caller)
                 yield
         except BaseException as error:

@@ -6,8 +6,6 @@ Must not know what an operation does.
   refused
 - ``bindings``: bindings out of requests: of a size that is kept, and sound by themselves; large
   ones are read in a thread
-- ``caller_limits``: what a caller with limits of its own has asked of this control plane: lately,
-  and just now
 - ``calls_ahead``: calls that gRPC is asked for ahead, several of each method, so that a busy event
   loop takes all
 - ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
@@ -23,6 +21,7 @@ Must not know what an operation does.
   us
 - ``large_requests``: requests of many bytes: decoded one at a time, with time for everybody else
   in between
+- ``limits``: one table of what callers may have at once, and who has how much of it
 - ``measures``: what is counted of calls: how many of each method ended with which code, and how
   long they took
 - ``pages``: pages of lists: their size, and the opaque token that leads to the next one

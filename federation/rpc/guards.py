@@ -149,7 +149,9 @@ class Guard:
             async with aclosing(stream_of(requests)) as stream:
                 request = await anext(stream, None)
             if isinstance(request, Undecoded):
-                request = await self.large.decoded(request)
+                principal = caller_if_known()
+                actor = "" if principal is None else principal.actor
+                request = await self.large.decoded(request, actor)
         if request is None:
             # To who sent one that gRPC does not take it says so itself, and to us nothing.
             rule = f"the call carries no request, or one of more than {MAX_REQUEST_BYTES} bytes"

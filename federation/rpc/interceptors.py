@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -17,28 +16,23 @@ from typing import TypeAlias
 import grpc
 
 from federation.codec.rights import Audience
-from federation.model.errors import DeadlineMissed, LimitExceeded, Unauthenticated
+from federation.model.errors import DeadlineMissed, Unauthenticated
 from federation.rpc.auditing import Refusals, call_of, is_sparse, refusal_of
-from federation.rpc.caller_limits import LimitedCallers
 from federation.rpc.calls import Context, Handler, call_as, caller_if_known
 from federation.rpc.guards import Guard, Reading
 from federation.rpc.large_requests import LargeRequests
+from federation.rpc.limits import CallLimits, Limit
 from federation.rpc.measures import CallMeasures
 from federation.rpc.permissions import methods_for, permit
 from federation.rpc.strangers import Strangers, host_of
 from federation.services.audited_calls import current_call
 from federation.services.members.identity import Identity
-from federation.services.pace import check_share
 from federation.services.values import Principal, PrincipalKind
 
 AUTHORIZATION = "authorization"
 SCHEME = "bearer"
 OPEN_METHODS = methods_for(Audience.ANYBODY)
 LOOKUPS_AT_ONCE = 4
-# One in use, and others that end just now or broke unnoticed.
-STREAMS_PER_AGENT = 4
-# Of callers that are no agents, watches included: each call is kept in memory while it is served.
-CALLS_PER_CONNECTION, CALLS_IN_ALL = 1_000, 4_000
 
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
 
@@ -70,6 +64,7 @@ class Gate(grpc.aio.ServerInterceptor):
         strangers: Callable[[], Strangers] = Strangers,
         refusals: Refusals | None = None,
         clock: Callable[[], float] = time.time,
+        limits: CallLimits | None = None,
     ) -> None:
         self._refusals = refusals
         self._clock = clock
@@ -79,11 +74,8 @@ class Gate(grpc.aio.ServerInterceptor):
         self._unproven = strangers()
         self._open = {method: strangers() for method in OPEN_METHODS}
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-        self._streams: Counter[str] = Counter()
-        self._calls: Counter[str] = Counter()
-        self._callers: Counter[str] = Counter()
-        self._limited = LimitedCallers()
-        self._large = LargeRequests()
+        self.limits = limits or CallLimits()
+        self.large = LargeRequests()
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -100,7 +92,7 @@ class Gate(grpc.aio.ServerInterceptor):
             revocation=self._revocation,
             refused=partial(self._refused, handler_call_details),
             measures=self.measures,
-            large=self._large,
+            large=self.large,
             clock=self._clock,
         ).guarded()
 
@@ -128,14 +120,16 @@ class Gate(grpc.aio.ServerInterceptor):
             lookup = None if self._identity.is_of_others(bearer) else self._lookups
             async with self._unproven.call(peer, lookup):
                 principal = await self._admit(details, context)
-        with self._counted(principal, peer), self._limited.call(principal):
-            yield partial(self._large.reading, peer)
+        with self.limits.call(details.method, principal, peer):
+            yield partial(self.large.reading, peer)
 
     @contextmanager
-    def place(self, method: str, principal: Principal, address: str) -> Iterator[None]:
+    def place(
+        self, method: str, principal: Principal, address: str, also: Limit | None = None
+    ) -> Iterator[None]:
         """Let in a call from this process, which asks for somebody. Raises FederationError."""
         admitted(method, principal)
-        with self._counted(principal, address), self._limited.call(principal):
+        with self.limits.call(method, principal, address, also):
             yield
 
     async def _admit(self, details: grpc.HandlerCallDetails, context: Context) -> Principal:
@@ -177,40 +171,6 @@ class Gate(grpc.aio.ServerInterceptor):
         if principal is None or principal.kind is not PrincipalKind.TOKEN:
             return None
         return self._identity.revocation(principal.credential_id)
-
-    @contextmanager
-    def _counted(self, principal: Principal, peer: str) -> Iterator[None]:
-        """What is served is kept in memory: nobody has much of it at once."""
-        if principal.kind is PrincipalKind.AGENT:
-            cluster = principal.cluster
-            text = f"the agent of cluster {cluster} has {STREAMS_PER_AGENT} streams already"
-            with counted(self._streams, cluster, STREAMS_PER_AGENT, text):
-                yield
-            return
-        if self._calls.total() >= CALLS_IN_ALL:
-            raise LimitExceeded(f"{CALLS_IN_ALL} calls are served already; try again later")
-        actor = f"{principal.kind} {principal.credential_id}"
-        check_share(self._callers[actor], self._calls.total(), CALLS_IN_ALL, "calls")
-        text = f"{CALLS_PER_CONNECTION} calls of this connection are served already"
-        with (
-            counted(self._calls, peer, CALLS_PER_CONNECTION, text),
-            counted(self._callers, actor, CALLS_IN_ALL, text),
-        ):
-            yield
-
-
-@contextmanager
-def counted(counts: Counter[str], key: str, most: int, text: str) -> Iterator[None]:
-    """One more of a key meanwhile. Raises LimitExceeded with the text."""
-    if counts[key] >= most:
-        raise LimitExceeded(text)
-    counts[key] += 1
-    try:
-        yield
-    finally:
-        counts[key] -= 1
-        if not counts[key]:
-            del counts[key]
 
 
 def bearer_of(details: grpc.HandlerCallDetails) -> str:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from federation.model.errors import LimitExceeded
 from federation.runtime.allocator import give_back_now
+from federation.services.pace import Shares
 from federation.services.threads import DECODING, GIVING_BACK
 
 # Less is decoded and read in less than 5 ms.
@@ -23,7 +24,7 @@ LARGE_BYTES = 32 * 1024
 # What more would send stays with its sender, whatever its size turns out to be.
 READS_PER_CONNECTION = 8
 # Each may hold 4 MiB meanwhile.
-MOST_WAITING = 64
+MAX_WAITING = 64
 # What is decoded or checked keeps the interpreter, in any thread: for so many times as long nothing
 # large is decoded then.
 REST = 9.0
@@ -75,7 +76,7 @@ class LargeRequests:
         self._give_back_seconds = give_back_seconds
         self._has_come = False
         self._giving_back: asyncio.Task[None] | None = None
-        self._waiting = 0
+        self.shares = Shares(MAX_WAITING, "large requests")
         self._free = asyncio.Semaphore(1)
         self._reads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -104,16 +105,14 @@ class LargeRequests:
                 await GIVING_BACK.run(give_back_now)
         self._giving_back = None
 
-    async def decoded(self, request: Undecoded) -> Any:
-        """Raises LimitExceeded where too many wait for their turn already."""
+    async def decoded(self, request: Undecoded, actor: str) -> Any:
+        """Decode a request when its turn comes. Raises LimitExceeded if too many wait already."""
         self.came()
-        if self._waiting >= MOST_WAITING:
-            raise LimitExceeded("Too many large requests wait for their turn; try again later.")
-        self._waiting += 1
+        self.shares.take(actor)
         try:
             await self._free.acquire()
         finally:
-            self._waiting -= 1
+            self.shares.give_back(actor)
         taken = _Taken(seconds=request.received_bytes * SECONDS_PER_BYTE)
         try:
             _is_large.set(True)

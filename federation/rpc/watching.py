@@ -96,7 +96,7 @@ async def serve_watch(
 def _actor() -> str:
     """Whose watches count together."""
     principal = caller_if_known()
-    return "" if principal is None else f"{principal.kind} {principal.credential_id}"
+    return "" if principal is None else principal.actor
 
 
 def bindings_seen(scope: Scope) -> SeenEvents[scheduling_pb2.BindingEvent] | None:

@@ -1,11 +1,12 @@
-"""Limits of one caller: a pace, and a fair share of a limit that many use.
+"""Limits of callers: a pace, and shares of a limit that many use.
 
-Must not wait, nor count calls itself; the time comes as an argument.
+Must not wait; the time comes as an argument.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from federation.model.errors import LimitExceeded
 
@@ -33,14 +34,49 @@ class Pace:
         return -self._left / self._per_second if self._per_second else math.inf
 
 
-def check_share(own: int, total: int, limit: int, what: str) -> None:
-    """Check that a caller with ``own`` of the ``total`` may have one more of ``what``.
+class Shares:
+    """The parts of a limit that keys have: at most ``limit`` of ``what`` at once.
 
-    Raises LimitExceeded. The first one is always within the share.
+    If it ``is_fair``, all keys share it: a key may have one more while it has less than is free.
+    One key alone has half, and each of n keys has a part of n + 1. Otherwise each key has the limit
+    for itself. Belongs to one event loop.
     """
-    share = max(1, (limit - (total - own)) // 2)
-    if own >= share:
-        raise LimitExceeded(
-            f"this caller has {own} {what} at once, which is half of those that others leave free "
-            f"of {limit}: end one, or try again later"
-        )
+
+    def __init__(self, limit: int, what: str, *, is_fair: bool = True) -> None:
+        self.limit = limit
+        self._what = what
+        self._is_fair = is_fair
+        self._by_key = Counter[str]()
+        self._total = 0
+
+    @property
+    def used(self) -> int:
+        """Count what is used: of a limit that each key has for itself, by the greatest user."""
+        return self._total if self._is_fair else max(self._by_key.values(), default=0)
+
+    def check(self, key: str) -> None:
+        """Check that a key may have one more. Raises LimitExceeded."""
+        own, limit = self._by_key[key], self.limit
+        if not self._is_fair:
+            if own >= limit:
+                raise LimitExceeded(f"{limit} {self._what} are served already; try again later")
+        elif self._total >= limit:
+            raise LimitExceeded(f"{limit} {self._what} are served already; try again later")
+        elif own and own >= limit - self._total:
+            raise LimitExceeded(
+                f"this caller has {own} {self._what} at once, which is half of those that others "
+                f"leave free of {limit}: end one, or try again later"
+            )
+
+    def take(self, key: str) -> None:
+        """Take one more for a key. Raises LimitExceeded."""
+        self.check(key)
+        self._by_key[key] += 1
+        self._total += 1
+
+    def give_back(self, key: str) -> None:
+        """Give back one that the key took."""
+        self._total -= 1
+        self._by_key[key] -= 1
+        if not self._by_key[key]:
+            del self._by_key[key]

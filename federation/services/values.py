@@ -56,6 +56,11 @@ class Principal:
     limits: CallerLimits = NO_LIMITS
     name: str = ""
 
+    @property
+    def actor(self) -> str:
+        """The owner of shares of limits: all tokens of one name are one actor."""
+        return f"{self.kind} {self.cluster or self.name or self.credential_id}"
+
     def __str__(self) -> str:
         """The caller as people read it."""
         match self.kind:

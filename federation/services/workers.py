@@ -30,6 +30,8 @@ OUT_OF_MEMORY_CODE: Final = 71
 READY: Final = b"\x02"
 TAKEN: Final = b"\x01"
 END_SECONDS: Final = 5.0
+# Questions that wait for a process.
+MAX_WAITING: Final = 8
 # How the system ends a process that takes too much: an abort of the allocator, or SIGKILL.
 _KILLED_CODES: Final = frozenset({OUT_OF_MEMORY_CODE, -6, -9})
 
@@ -57,7 +59,7 @@ class WorkerLimits:
     """
 
     count: int = 1
-    most_waiting: int = 8
+    most_waiting: int = MAX_WAITING
     seconds: float = 30.0
 
 

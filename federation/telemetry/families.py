@@ -30,6 +30,7 @@ from federation.runtime.measures import Distribution
 from federation.services.binding_ports import WaitTally
 from federation.services.failover.control import FailoverOverview
 from federation.services.journal_ports import DutyFailure
+from federation.services.pace import Shares
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.waiting.keeper import QueueKeeper
 from federation.services.workers import StandingProcess
@@ -58,6 +59,7 @@ def families_of(
         families.of_days(shared.days_left)
     families.of_fleet(measured)
     families.of_estimating(measured.estimating)
+    families.of_limits(measured.shares)
     families.of_process(measured)
     families.of_certificates(certificate_ends)
     return families.made
@@ -297,6 +299,17 @@ class Families:
         )
         for name, moment in ends.items():
             family.add_metric([name], moment)
+
+    def of_limits(self, shares: Mapping[str, Shares]) -> None:
+        limits = self._labelled("fedsched_limit", "At most so many at once.", ["limit"])
+        used = self._labelled(
+            "fedsched_limit_used",
+            "How many there are at once; of a limit that each caller has for itself, the most.",
+            ["limit"],
+        )
+        for name, share in shares.items():
+            limits.add_metric([name], share.limit)
+            used.add_metric([name], share.used)
 
     def of_process(self, measured: Measured) -> None:
         self._gauge(

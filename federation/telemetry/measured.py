@@ -23,6 +23,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import DutyFailure
 from federation.services.members.event_loop_lag import LoopWatch
 from federation.services.members.settling import Settling
+from federation.services.pace import Shares
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.waiting.keeper import QueueKeeper
@@ -33,10 +34,11 @@ from federation.services.workers import StandingProcess
 class Measured:
     """The parts that count, and those that are looked at when somebody asks.
 
-    ``certificates`` are files by what they are for.
+    ``certificates`` are files by what they are for, ``shares`` limits of callers by their names.
     """
 
     calls: CallMeasures
+    shares: Mapping[str, Shares]
     decisions: DecisionMeasures
     availability: Availability
     estimating: StandingProcess | None

@@ -27,7 +27,7 @@ from federation.runtime.addresses import Address, parse_address
 from federation.services.secrets import TOKEN_PREFIX
 from federation.v1.agents_pb2 import ConnectRequest, Report
 from federation.v1.agents_pb2_grpc import AgentsStub
-from lab.attack.attack import GOALS, Attack
+from lab.attack.attack import GOALS, PEAK_MIB, REST_GOALS, Attack
 from lab.attack.target import Target
 from lab.callers import bearer
 from lab.control_planes import heartbeat, hello, report
@@ -44,7 +44,23 @@ CHANNELS = 30
 FORGED = 1000
 
 GUARDED = "/federation.v1.Scheduling/Schedule"
+# More than one caller may have of any limit.
+VIEWER_CHANNELS, WATCHES_PER_CHANNEL, SCARCE_CALLERS = 3, 200, 10
+SCARCE_PAUSE_SECONDS = 0.05
+WATCHES = (
+    "/federation.v1.Clusters/WatchClusters",
+    "/federation.v1.Scheduling/WatchBindings",
+)
+SCARCE = (
+    "/federation.v1.Simulation/Simulate",
+    "/federation.v1.Scoring/ScoreNodes",
+    "/federation.v1.Scheduling/ListBindings",
+    "/federation.v1.Scheduling/ListQueue",
+)
 OPEN = "/federation.v1.Clusters/EnrollCluster"
+
+# Shares bound what one caller has at once, and not how often it asks.
+SHARE_GOALS = {"RSS at peak, MiB": PEAK_MIB, "complaints": 0.0, **REST_GOALS}
 
 Metadata = Sequence[tuple[str, str]]
 
@@ -291,6 +307,39 @@ async def _flood(target: Target, speak: Speak | None, per_second: int, seconds: 
                 await listening
 
 
+def one_viewer_takes_all(target: Target, force: float) -> None:
+    """Take all watches and calls that one token can get, and hold them."""
+    asyncio.run(_take_all(target.token_of("ROLE_VIEWER"), target, FLOOD_SECONDS * force))
+
+
+async def _take_all(token: str, target: Target, seconds: float) -> None:
+    """Open watches beyond every limit, and ask again and again for what has few places."""
+    until = time.monotonic() + seconds
+    metadata = bearer(token)
+
+    async def ask(call: Any) -> None:
+        while time.monotonic() < until:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call(b"", metadata=metadata, timeout=seconds + 1.0)
+            await asyncio.sleep(SCARCE_PAUSE_SECONDS)
+
+    async with contextlib.AsyncExitStack() as channels:
+        work = []
+        for _ in range(VIEWER_CHANNELS):
+            channel = await channels.enter_async_context(target.aio_channel())
+            watches: list[Any] = [
+                channel.unary_stream(path)(b"", metadata=metadata, timeout=seconds)
+                for path in WATCHES
+                for _ in range(WATCHES_PER_CHANNEL)
+            ]
+            work += [asyncio.create_task(_listen(watch)) for watch in watches]
+            calls: list[Any] = [channel.unary_unary(path) for path in SCARCE]
+            work += [
+                asyncio.create_task(ask(call)) for call in calls for _ in range(SCARCE_CALLERS)
+            ]
+        await asyncio.gather(*work)
+
+
 async def _speak(call: Any, speak: Speak, per_second: int, until: float) -> None:
     """As fast as told, or as the control plane takes it."""
     begun, said = time.monotonic(), 0
@@ -321,4 +370,5 @@ ATTACKS = (
     Attack(name="flood of heartbeats", run=flood_of_heartbeats, goals=GOALS),
     Attack(name="flood of reports", run=flood_of_reports, goals=GOALS),
     Attack(name="flood of connections", run=flood_of_connections, goals=GOALS),
+    Attack(name="one viewer takes all", run=one_viewer_takes_all, goals=SHARE_GOALS),
 )

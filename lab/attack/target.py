@@ -86,6 +86,12 @@ class Target:
                     if not is_early or time.monotonic() > deadline:
                         raise
 
+    def token_of(self, role: str) -> str:
+        """Create a token of a role, like ``ROLE_VIEWER``."""
+        with self.channel() as channel:
+            fields = {"name": "attacker", "role": role}
+            return str(self._ask(channel, "CreateToken", self.metadata, **fields).secret)
+
     def _ask(self, channel: grpc.Channel, method: str, metadata: Any, **fields: Any) -> Any:
         path, request, answer = unary_methods()[method]
         call: Any = channel.unary_unary(path, request.SerializeToString, answer.FromString)

@@ -174,7 +174,7 @@ async def answer_places(stream: AgentStream, node: str) -> Any:
 
 async def made(plane: Plane, role: Any, **fields: Any) -> tuple[Caller, str]:
     """A caller with a token of its own, and the token's id."""
-    answer = await plane.ask("CreateToken", name="test", role=role, **fields)
+    answer = await plane.ask("CreateToken", **{"name": "test", "role": role, **fields})
     return plane.caller(answer.secret), answer.token.id
 
 

@@ -115,7 +115,7 @@ async def test_others_are_served_between_two_large_requests_and_few_wait_for_the
 ) -> None:
     # After each nothing large is decoded for an hour.
     monkeypatch.setattr(large_requests, "SECONDS_PER_BYTE", 400 / LARGE_BYTES)
-    monkeypatch.setattr(large_requests, "MOST_WAITING", 1)
+    monkeypatch.setattr(fresh.plane.parts.gate.large.shares, "limit", 1)
     # It asks for more shapes than are looked at, which is seen once it is decoded.
     assert await code_of(estimate(fresh, LARGE_SHAPES)) is INVALID
     second = estimate(fresh, LARGE_SHAPES)

@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from federation.codec.rights import DECLARED
-from federation.rpc import interceptors
-from federation.rpc.interceptors import OPEN_METHODS, STREAMS_PER_AGENT
+from federation.rpc.interceptors import OPEN_METHODS
+from federation.rpc.limits import AGENT_STREAMS
 from federation.rpc.served import SERVICES
 from federation.rpc.strangers import PER_ADDRESS
 from federation.v1 import peers_pb2
@@ -200,7 +200,7 @@ async def test_who_is_known_is_served_whatever_strangers_do(fresh: Plane) -> Non
 
 async def test_an_agent_has_few_streams_at_once(api: Plane) -> None:
     agent = await api.enrolled("member1")
-    calls = [agent.agents.Connect(metadata=agent.metadata) for _ in range(STREAMS_PER_AGENT + 1)]
+    calls = [agent.agents.Connect(metadata=agent.metadata) for _ in range(AGENT_STREAMS.count + 1)]
     ended = [asyncio.create_task(refused(call.read())) for call in calls]
     # Nobody has said hello: those that were let in wait for it.
     done, waiting = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
@@ -213,14 +213,14 @@ async def test_an_agent_has_few_streams_at_once(api: Plane) -> None:
 @pytest.mark.parametrize(
     ("limit", "number"),
     # Of all calls one caller has half of those that others leave free.
-    [("CALLS_PER_CONNECTION", 3), ("CALLS_IN_ALL", 7)],
+    [("calls_of_a_connection", 3), ("calls", 6)],
 )
 async def test_callers_have_so_many_calls_at_once(
     api: Plane, monkeypatch: pytest.MonkeyPatch, limit: str, number: int
 ) -> None:
     most = 3
     other, _ = await made(api, VIEWER)
-    monkeypatch.setattr(interceptors, limit, number)
+    monkeypatch.setattr(api.plane.parts.gate.limits.shares[limit], "limit", number)
 
     calls = [api.admin.watch("WatchClusters") for _ in range(most)]
     for call in calls:
@@ -228,7 +228,7 @@ async def test_callers_have_so_many_calls_at_once(
     refusal = await refused(api.admin.watch("WatchClusters").read())
     assert refusal.code is EXHAUSTED
     assert str(most) in refusal.message
-    if limit == "CALLS_IN_ALL":
+    if limit == "calls":
         await other.ask("ListClusters")
     for call in calls:
         call.cancel()

@@ -384,11 +384,14 @@ async def test_a_caller_takes_half_of_what_others_leave(world: World) -> None:
         return ""
 
     for count in (4, 2, 1, 1):
-        caller, _ = await made(world.plane, SCHEDULER)
+        caller, _ = await made(world.plane, SCHEDULER, name=f"caller-{count}-{len(watches)}")
         for _ in range(count):
             # The control plane may not have heard yet that watches of other tests are cut.
             await until(partial(begun, caller), lambda refusal: not refusal)
         assert (await begun(caller)).startswith("RESOURCE_EXHAUSTED: ")
+        # Another token of the same name is the same actor, and has no further share.
+        again, _ = await made(world.plane, SCHEDULER, name=f"caller-{count}-{len(watches) - count}")
+        assert (await begun(again)).startswith("RESOURCE_EXHAUSTED: ")
     for watch in watches:
         watch.cut()
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Generic, Protocol, TypeVar
 
-from federation.model.errors import InvalidRequest, LimitExceeded, Unavailable
+from federation.model.errors import InvalidRequest, Unavailable
 from federation.runtime.futures import fail
 from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import START, Change, Position
-from federation.services.pace import check_share
+from federation.services.pace import Shares
 from federation.services.ports import Store, Transaction
 from federation.services.watching.listings import ListedObjects, Listings
 from federation.services.watching.resumes import Resumes, relist
@@ -118,6 +118,7 @@ class Watches(Generic[K, E]):
         self._pace = pace or WatchPace()
         self._listings = Listings(subject, self._pace.events)
         self._watchers: set[_Watcher[K, E]] = set()
+        self.shares = Shares(self._pace.watchers, "watches of this kind")
         self._wake = asyncio.Event()
         self._teller: asyncio.Task[None] | None = None
         self._closed = False
@@ -156,7 +157,7 @@ class Watches(Generic[K, E]):
     ) -> AsyncGenerator[WatchUpdate[E]]:
         """Yield all objects, unless a version is passed, and every change from there on.
 
-        An ``actor`` has at most half of the watches that the others leave free; "" has no bound.
+        An ``actor`` has at most half of the watches that the others leave free.
 
         Raises InvalidRequest for a version that was never given out, LimitExceeded for too many
         watchers, and Unavailable when the process stops. Conflict with reason RELIST: the version
@@ -176,6 +177,7 @@ class Watches(Generic[K, E]):
                 yield await self._next(watcher)
         finally:
             self._watchers.discard(watcher)
+            self.shares.give_back(actor)
 
     def _since(self, resource_version: str) -> Position:
         position, history = _read(resource_version)
@@ -211,11 +213,7 @@ class Watches(Generic[K, E]):
     def _attached(self, scope: str, actor: str) -> _Watcher[K, E]:
         if self._closed:
             raise Unavailable("the control plane is stopping; watch again")
-        if len(self._watchers) >= self._pace.watchers:
-            raise LimitExceeded(f"{len(self._watchers)} watchers are as many as are served here")
-        if actor:
-            own = sum(watcher.actor == actor for watcher in self._watchers)
-            check_share(own, len(self._watchers), self._pace.watchers, "watches")
+        self.shares.take(actor)
         if self._teller is None:
             self._teller = asyncio.create_task(self._tell_for_ever())
         watcher: _Watcher[K, E] = _Watcher(scope, actor, self._pace)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from federation.model.errors import LimitExceeded
 from federation.services.journal import Change
+from federation.services.pace import Shares
 
 # How soon after a change pages hear of it, and how long they are told nothing at most: ages grow.
 TELL_SECONDS = 6.0
@@ -27,7 +27,7 @@ class Pulse:
     def __init__(self, *, tell_seconds: float = TELL_SECONDS) -> None:
         self._tell_seconds = tell_seconds
         self._changes = 0
-        self._streams = 0
+        self.shares = Shares(MOST_STREAMS, "pages that hear of changes")
         self._closing = asyncio.Event()
 
     def changed(self, _: Change) -> None:
@@ -37,18 +37,18 @@ class Pulse:
         """All streams end."""
         self._closing.set()
 
-    def stream(self, keep_open: Callable[[float], None]) -> AsyncIterator[bytes]:
+    def stream(self, actor: str, keep_open: Callable[[float], None]) -> AsyncIterator[bytes]:
         """Server-sent events. ``keep_open`` is told for how long the connection is used.
 
         Raises LimitExceeded.
         """
-        if self._streams >= MOST_STREAMS:
-            raise LimitExceeded(f"{MOST_STREAMS} pages are told of changes already.")
+        self.shares.check(actor)
         keep_open(STREAM_SECONDS + 2 * self._tell_seconds)
-        return self._events()
+        return self._events(actor)
 
-    async def _events(self) -> AsyncIterator[bytes]:
-        self._streams += 1
+    async def _events(self, actor: str) -> AsyncIterator[bytes]:
+        # A stream that nobody begins to read takes nothing.
+        self.shares.take(actor)
         loop = asyncio.get_running_loop()
         ends_at, told, silent = loop.time() + STREAM_SECONDS, self._changes, 0
         try:
@@ -63,7 +63,7 @@ class Pulse:
                     # So that a browser that is gone is noticed.
                     yield b":\n\n"
         finally:
-            self._streams -= 1
+            self.shares.give_back(actor)
 
     async def _pause(self) -> None:
         try:

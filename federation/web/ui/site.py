@@ -35,10 +35,12 @@ from federation.model.errors import (
 )
 from federation.model.quotations import page_without_quotations
 from federation.rpc.auditing import NAME_BYTES, call_of, refusal_of
+from federation.rpc.limits import SIMULATIONS, VIEWS, Limit
 from federation.rpc.status import code_of, shortened
 from federation.runtime.addresses import Address
 from federation.runtime.settings import UiAccess
 from federation.services.audited_calls import audit_from_now, current_call
+from federation.services.pace import Shares
 from federation.services.values import Principal
 from federation.v1.clusters_pb2 import GetClusterRequest
 from federation.v1.rebalance_pb2 import ApprovePlanRequest
@@ -131,6 +133,7 @@ class Form(NamedTuple):
 
     method: str
     show: Callable[[Mapping[str, str], Scope], Awaitable[Page]]
+    limit: Limit = VIEWS
 
 
 async def _sent_on(request: Request) -> Response:
@@ -204,6 +207,11 @@ class Ui:
             use_cases.fleet.observe(self._pulse.changed)
 
     @property
+    def shares(self) -> Shares:
+        """The streams that tell pages of changes."""
+        return self._pulse.shares
+
+    @property
     def routes(self) -> list[BaseRoute]:
         """None where the page is off."""
         if self._is_off:
@@ -219,7 +227,7 @@ class Ui:
         forms = {
             "/preview": Form(PREVIEWS, self._asking.preview),
             "/compare": Form(PREVIEWS, self._comparing.compare),
-            "/what-if": Form("Scheduling/ExportTrace", self._what_ifs.play),
+            "/what-if": Form("Scheduling/ExportTrace", self._what_ifs.play, SIMULATIONS),
         }
         actions = {
             "/commit": Action("Scheduling/Schedule", _commit_in, _decision_place),
@@ -427,7 +435,8 @@ class Ui:
             visitor = await self._let_in(request, form.method)
             fields = await self._admission.form(request, visitor)
             request.state.keep_open(ANSWER_SECONDS)
-            async with self._calls.reading(form.method, visitor.caller, address_of(request)):
+            address = address_of(request)
+            async with self._calls.reading(form.method, visitor.caller, address, limit=form.limit):
                 page = await form.show(fields, visitor.scope)
             return await self._response(request, visitor, page)
 
@@ -454,6 +463,6 @@ class Ui:
         return answer
 
     async def _events(self, request: Request) -> Response:
-        await self._admission.visitor(request)
-        stream = self._pulse.stream(request.state.keep_open)
+        visitor = await self._admission.visitor(request)
+        stream = self._pulse.stream(visitor.caller.actor, request.state.keep_open)
         return StreamingResponse(stream, media_type="text/event-stream")

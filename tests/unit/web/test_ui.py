@@ -12,7 +12,6 @@ import pytest
 from federation.v1 import access_pb2
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.web import server
-from federation.web.ui import events
 from lab.browser import Answered, Browser
 from lab.control_planes import RunningControlPlane, report, running_control_plane
 from lab.patience import PATIENCE_SECONDS, until
@@ -434,7 +433,7 @@ async def test_pages_hear_of_changes_for_longer_than_other_connections_last(
     """And so many pages at once."""
     running, browser = fresh, Browser(address=fresh.plane.web_endpoint)
     monkeypatch.setattr(running.plane.parts.ui._pulse, "_tell_seconds", 0.01)
-    monkeypatch.setattr(events, "MOST_STREAMS", 1)
+    monkeypatch.setattr(running.plane.parts.ui.shares, "limit", 1)
     monkeypatch.setattr(server, "LIFETIME_SECONDS", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", running.plane.web_endpoint.port)
     writer.write(b"GET /ui/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
