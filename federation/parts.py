@@ -25,7 +25,7 @@ from federation.operations.services import Services
 from federation.rpc.estimating import EstimatingProcess
 from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised
-from federation.rpc.limits import CallLimits
+from federation.rpc.limits import CallerShares
 from federation.rpc.placing import NodePlacing
 from federation.rpc.simulation import SimulationServicer
 from federation.rpc.simulation_worker import Setup
@@ -144,7 +144,7 @@ class Parts:
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
         self.fleet.observe(self.keeper.changed)
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
-        limits = CallLimits({"simulations": self._settings.simulation_workers + MAX_WAITING})
+        limits = CallerShares({"simulations": self._settings.simulation_workers + MAX_WAITING})
         self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now, limits=limits)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
         self._advertised: Callable[[], Advertised] | None = None

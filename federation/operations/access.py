@@ -20,7 +20,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.access import Role
 from federation.model.namespace_quotas import NamespaceQuota
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.pages import fitting, id_of, page_size_of, page_token, time_place_of
 from federation.services.ports import AuditFilter, NewToken, StoredToken
 from federation.v1 import access_pb2 as messages
@@ -80,7 +80,7 @@ def _audit_filter(
 
 
 @operation("Access/CreateToken", read=_new_token, required=("name",))
-async def create_token(call: Call, token: NewToken) -> messages.CreateTokenResponse:
+async def create_token(call: OperationCall, token: NewToken) -> messages.CreateTokenResponse:
     created = replace(token, created_by=str(call.caller))
     secret, stored = await call.services.tokens.create(created)
     return messages.CreateTokenResponse(secret=secret.token, token=_message(stored))
@@ -88,7 +88,7 @@ async def create_token(call: Call, token: NewToken) -> messages.CreateTokenRespo
 
 @operation("Access/ListTokens")
 async def list_tokens(
-    call: Call, request: messages.ListTokensRequest
+    call: OperationCall, request: messages.ListTokensRequest
 ) -> messages.ListTokensResponse:
     limit = page_size_of(request.page_size)
     stored = await call.services.tokens.list(id_of(request.page_token), limit + 1)
@@ -101,14 +101,14 @@ async def list_tokens(
 
 @operation("Access/RevokeToken", required=("id",))
 async def revoke_token(
-    call: Call, request: messages.RevokeTokenRequest
+    call: OperationCall, request: messages.RevokeTokenRequest
 ) -> messages.RevokeTokenResponse:
     token = await call.services.tokens.revoke(request.id)
     return messages.RevokeTokenResponse(token=_message(token))
 
 
 @operation("Access/WhoAmI")
-async def who_am_i(call: Call, _: messages.WhoAmIRequest) -> messages.WhoAmIResponse:
+async def who_am_i(call: OperationCall, _: messages.WhoAmIRequest) -> messages.WhoAmIResponse:
     caller = call.caller
     return messages.WhoAmIResponse(
         actor=str(caller),
@@ -127,13 +127,13 @@ async def who_am_i(call: Call, _: messages.WhoAmIRequest) -> messages.WhoAmIResp
     "Access/SetQuota",
     read=lambda request, violations: quota_from_message(request.quota, "quota", violations),
 )
-async def set_quota(call: Call, quota: NamespaceQuota) -> messages.SetQuotaResponse:
+async def set_quota(call: OperationCall, quota: NamespaceQuota) -> messages.SetQuotaResponse:
     return messages.SetQuotaResponse(quota=quota_to_message(*await call.services.quotas.set(quota)))
 
 
 @operation("Access/ListQuotas")
 async def list_quotas(
-    call: Call, request: messages.ListQuotasRequest
+    call: OperationCall, request: messages.ListQuotasRequest
 ) -> messages.ListQuotasResponse:
     limit = page_size_of(request.page_size)
     listed = await call.services.quotas.list(id_of(request.page_token), limit + 1, call.scope)
@@ -146,7 +146,7 @@ async def list_quotas(
 
 @operation("Access/ListAudit", read=_audit_filter)
 async def list_audit(
-    call: Call, filtered: tuple[messages.ListAuditRequest, AuditFilter]
+    call: OperationCall, filtered: tuple[messages.ListAuditRequest, AuditFilter]
 ) -> messages.ListAuditResponse:
     request, records_filter = filtered
     limit = page_size_of(request.page_size)
@@ -162,7 +162,7 @@ async def list_audit(
 
 @operation("Access/GetAuditChain")
 async def get_audit_chain(
-    call: Call, request: messages.GetAuditChainRequest
+    call: OperationCall, request: messages.GetAuditChainRequest
 ) -> messages.GetAuditChainResponse:
     records, head = await call.services.trail.chain(request.after_seal, CHAIN_PAGE)
     return messages.GetAuditChainResponse(

@@ -13,7 +13,7 @@ from typing import TypeVar
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, NotPlacedTogether, PluginFailed
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.bindings import add_warnings, once_of, read_binding, read_off_loop
 from federation.rpc.status import shortened
 from federation.services.scheduling.bindings import BatchItem
@@ -38,7 +38,7 @@ Item = TypeVar("Item")
 
 @operation("Scheduling/ScheduleBatch", checked=False)
 async def schedule_batch(
-    call: Call, request: messages.ScheduleBatchRequest
+    call: OperationCall, request: messages.ScheduleBatchRequest
 ) -> messages.ScheduleBatchResponse:
     """Answer every item; agents choose nodes afterwards. Raises InvalidRequest for the whole."""
     if not 1 <= len(request.items) <= MAX_ITEMS:

@@ -18,7 +18,7 @@ from federation.codec.violations import Violations
 from federation.failover.breaker import Freeze
 from federation.model.cluster import Cluster
 from federation.model.reported_pools import reported_pools
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.bindings import read_off_loop
 from federation.rpc.joining import join_command
 from federation.rpc.pages import fitting, id_of, key_of, page_size_of, page_token
@@ -72,7 +72,7 @@ def _replacement(
 
 @operation("Clusters/CreateJoinToken")
 async def create_join_token(
-    call: Call, request: messages.CreateJoinTokenRequest
+    call: OperationCall, request: messages.CreateJoinTokenRequest
 ) -> messages.CreateJoinTokenResponse:
     seconds = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TOKEN_SECONDS
     created = await call.services.registration.create_join_token(request.cluster, seconds)
@@ -89,7 +89,7 @@ async def create_join_token(
 
 @operation("Clusters/ListJoinTokens")
 async def list_join_tokens(
-    call: Call, request: messages.ListJoinTokensRequest
+    call: OperationCall, request: messages.ListJoinTokensRequest
 ) -> messages.ListJoinTokensResponse:
     limit = page_size_of(request.page_size)
     listed = await call.services.registration.list_join_tokens(
@@ -104,7 +104,7 @@ async def list_join_tokens(
 
 @operation("Clusters/RevokeJoinToken", required=("id",))
 async def revoke_join_token(
-    call: Call, request: messages.RevokeJoinTokenRequest
+    call: OperationCall, request: messages.RevokeJoinTokenRequest
 ) -> messages.RevokeJoinTokenResponse:
     token = await call.services.registration.revoke_join_token(request.id, scope=call.scope)
     return messages.RevokeJoinTokenResponse(token=_join_token_message(token))
@@ -112,7 +112,7 @@ async def revoke_join_token(
 
 @operation("Clusters/AcceptCluster", required=("name",))
 async def accept_cluster(
-    call: Call, request: messages.AcceptClusterRequest
+    call: OperationCall, request: messages.AcceptClusterRequest
 ) -> messages.AcceptClusterResponse:
     view = await call.services.membership.accept(request.name)
     return messages.AcceptClusterResponse(cluster=_message(view, call))
@@ -120,14 +120,16 @@ async def accept_cluster(
 
 @operation("Clusters/RejectCluster", required=("name",))
 async def reject_cluster(
-    call: Call, request: messages.RejectClusterRequest
+    call: OperationCall, request: messages.RejectClusterRequest
 ) -> messages.RejectClusterResponse:
     await call.services.membership.reject(request.name)
     return messages.RejectClusterResponse()
 
 
 @operation("Clusters/EnrollCluster", read=_enrollment)
-async def enroll_cluster(call: Call, enrollment: Enrollment) -> messages.EnrollClusterResponse:
+async def enroll_cluster(
+    call: OperationCall, enrollment: Enrollment
+) -> messages.EnrollClusterResponse:
     issued = await call.services.registration.enroll(enrollment)
     return messages.EnrollClusterResponse(
         credential=issued.credential,
@@ -138,7 +140,7 @@ async def enroll_cluster(call: Call, enrollment: Enrollment) -> messages.EnrollC
 
 @operation("Clusters/ListClusters")
 async def list_clusters(
-    call: Call, request: messages.ListClustersRequest
+    call: OperationCall, request: messages.ListClustersRequest
 ) -> messages.ListClustersResponse:
     watches = call.services.cluster_watches
     # Read ahead of the list; later pages have the version of the first one.
@@ -162,7 +164,7 @@ async def list_clusters(
 
 @operation("Clusters/GetCluster", required=("name",))
 async def get_cluster(
-    call: Call, request: messages.GetClusterRequest
+    call: OperationCall, request: messages.GetClusterRequest
 ) -> messages.GetClusterResponse:
     view = await call.services.registration.get_cluster(request.name)
     freezes = await _freezes([view], call)
@@ -171,7 +173,7 @@ async def get_cluster(
 
 @operation("Clusters/UpdateCluster", checked=False)
 async def update_cluster(
-    call: Call, request: messages.UpdateClusterRequest
+    call: OperationCall, request: messages.UpdateClusterRequest
 ) -> messages.UpdateClusterResponse:
     cluster = await read_off_loop(request.cluster, _read_cluster)
     expected = cluster.resource_version if request.cluster.metadata.resource_version else None
@@ -183,7 +185,7 @@ async def update_cluster(
 
 @operation("Clusters/CordonCluster", read=_cordon, required=("name",))
 async def cordon_cluster(
-    call: Call, request: messages.CordonClusterRequest
+    call: OperationCall, request: messages.CordonClusterRequest
 ) -> messages.CordonClusterResponse:
     view = await call.services.membership.cordon(
         request.name, cordoned=request.cordoned, reason=request.reason, by=str(call.caller)
@@ -193,7 +195,7 @@ async def cordon_cluster(
 
 @operation("Clusters/DeleteCluster", required=("name",))
 async def delete_cluster(
-    call: Call, request: messages.DeleteClusterRequest
+    call: OperationCall, request: messages.DeleteClusterRequest
 ) -> messages.DeleteClusterResponse:
     await call.services.membership.delete(request.name, force=request.force)
     return messages.DeleteClusterResponse()
@@ -201,7 +203,7 @@ async def delete_cluster(
 
 @operation("Clusters/ReplaceCluster", read=_replacement, required=("name",))
 async def replace_cluster(
-    call: Call, request: messages.ReplaceClusterRequest
+    call: OperationCall, request: messages.ReplaceClusterRequest
 ) -> messages.ReplaceClusterResponse:
     view = await call.services.membership.replace(request.name, request.cluster_uid)
     return messages.ReplaceClusterResponse(cluster=_message(view, call))
@@ -209,13 +211,13 @@ async def replace_cluster(
 
 @operation("Clusters/RevokeCluster", required=("name",))
 async def revoke_cluster(
-    call: Call, request: messages.RevokeClusterRequest
+    call: OperationCall, request: messages.RevokeClusterRequest
 ) -> messages.RevokeClusterResponse:
     ended = await call.services.membership.revoke(request.name)
     return messages.RevokeClusterResponse(credentials=ended)
 
 
-async def _freezes(views: Iterable[ClusterView], call: Call) -> Mapping[str, Freeze]:
+async def _freezes(views: Iterable[ClusterView], call: OperationCall) -> Mapping[str, Freeze]:
     """Return what keeps bindings on silent clusters."""
     now = call.services.clock.now()
     silent = [view.state.cluster for view in views if view.presence.is_silent_at(now)]
@@ -224,7 +226,7 @@ async def _freezes(views: Iterable[ClusterView], call: Call) -> Mapping[str, Fre
 
 def _message(
     view: ClusterView,
-    call: Call,
+    call: OperationCall,
     *,
     packable: bool = False,
     freezes: Mapping[str, Freeze] = MappingProxyType({}),

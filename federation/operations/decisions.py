@@ -15,7 +15,7 @@ from federation.codec.decisions import (
 from federation.codec.ranges import is_cluster_name, optional_seconds
 from federation.codec.violations import Violations
 from federation.model.errors import NotFound
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.pages import fitting, page_size_of, page_token, place_of
 from federation.rpc.simulation_worker import beside_reports_question, replay_question
 from federation.services.decision_ports import DecisionFilter
@@ -29,7 +29,7 @@ CLUSTERS_PER_THREAD = 300
 
 @operation("Scheduling/GetDecision", required=("id",))
 async def get_decision(
-    call: Call, request: messages.GetDecisionRequest
+    call: OperationCall, request: messages.GetDecisionRequest
 ) -> messages.GetDecisionResponse:
     record = await _visible_decision(call, request.id)
     # Clusters that the caller may not see stand among the others of a trace.
@@ -62,7 +62,7 @@ def _filter(
 
 @operation("Scheduling/ListDecisions", read=_filter)
 async def list_decisions(
-    call: Call, filtered: tuple[messages.ListDecisionsRequest, DecisionFilter]
+    call: OperationCall, filtered: tuple[messages.ListDecisionsRequest, DecisionFilter]
 ) -> messages.ListDecisionsResponse:
     request, decision_filter = filtered
     page = await call.services.history.list_decisions(
@@ -91,7 +91,7 @@ def _span(
 
 @operation("Scheduling/ExportTrace", read=_span)
 async def export_trace(
-    call: Call, span: tuple[str, DecisionFilter]
+    call: OperationCall, span: tuple[str, DecisionFilter]
 ) -> messages.ExportTraceResponse:
     token, decision_filter = span
     piece = await call.services.history.trace_piece(decision_filter, place_of(token))
@@ -105,7 +105,7 @@ async def export_trace(
 
 @operation("Scheduling/ReplayDecision", required=("id",))
 async def replay_decision(
-    call: Call, request: messages.ReplayDecisionRequest
+    call: OperationCall, request: messages.ReplayDecisionRequest
 ) -> messages.ReplayDecisionResponse:
     """Make a decision again in a process of its own. Raises what ``DecisionHistory`` raises."""
     history = call.services.history
@@ -121,7 +121,7 @@ async def replay_decision(
     return messages.ReplayDecisionResponse.FromString(answer)
 
 
-async def _visible_decision(call: Call, decision_id: str) -> DecisionRecord:
+async def _visible_decision(call: OperationCall, decision_id: str) -> DecisionRecord:
     """Return a decision. Raises NotFound, also for one that the caller may not see."""
     record = await call.services.scheduling.get_decision(decision_id)
     if not call.scope.sees_namespace(record.namespace):

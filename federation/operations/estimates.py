@@ -16,7 +16,7 @@ from federation.codec.estimates import (
 )
 from federation.model.errors import LimitExceeded, NotFound
 from federation.model.estimate import Source
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.bindings import read_off_loop
 from federation.rpc.estimating import Wanted
 from federation.services.estimates.availability import EXACT_SECONDS
@@ -34,7 +34,7 @@ NUMBERS_PER_THREAD = 20_000
 
 @operation("Estimates/EstimateReplicas", checked=False)
 async def estimate_replicas(
-    call: Call, request: messages.EstimateReplicasRequest
+    call: OperationCall, request: messages.EstimateReplicasRequest
 ) -> messages.EstimateReplicasResponse:
     shapes, options = await read_off_loop(request, shapes_from_message)
     availability, process = call.services.availability, call.services.estimating
@@ -70,7 +70,7 @@ async def estimate_replicas(
 
 @operation("Estimates/EstimateComponentSets", checked=False)
 async def estimate_component_sets(
-    call: Call, request: messages.EstimateComponentSetsRequest
+    call: OperationCall, request: messages.EstimateComponentSetsRequest
 ) -> messages.EstimateComponentSetsResponse:
     components, options = await read_off_loop(request, components_from_message)
     answer = await call.services.availability.estimate_sets(
@@ -79,7 +79,7 @@ async def estimate_component_sets(
     return sets_to_message(answer, include_cluster_names=request.include_cluster_names)
 
 
-def _visible(names: Sequence[str], call: Call) -> Sequence[str]:
+def _visible(names: Sequence[str], call: OperationCall) -> Sequence[str]:
     """Return the clusters that are meant; none: the whole fleet.
 
     Raises InvalidRequest, and NotFound.
@@ -94,6 +94,6 @@ def _visible(names: Sequence[str], call: Call) -> Sequence[str]:
     return names or visible
 
 
-def _seconds_for_agents(call: Call) -> float:
+def _seconds_for_agents(call: OperationCall) -> float:
     seconds = call.seconds_left
     return EXACT_SECONDS if seconds is None else SHARE_FOR_AGENTS * max(0.0, seconds)

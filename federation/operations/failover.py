@@ -13,7 +13,7 @@ from federation.codec.selectors import taint_messages
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.failover.breaker import FreezeScope, ScopeKind
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.services.failover.control import FailoverStatus
 from federation.v1 import failover_pb2 as messages
 
@@ -51,14 +51,16 @@ def _freeze_of(
 
 
 @operation("Failover/GetFailover")
-async def get_failover(call: Call, _: messages.GetFailoverRequest) -> messages.GetFailoverResponse:
+async def get_failover(
+    call: OperationCall, _: messages.GetFailoverRequest
+) -> messages.GetFailoverResponse:
     status = await call.services.failover.get(call.scope)
     return messages.GetFailoverResponse(status=_message(status))
 
 
 @operation("Failover/FreezeFailover", read=_freeze_of, required=("reason",))
 async def freeze_failover(
-    call: Call, freeze: tuple[str, FreezeScope | None]
+    call: OperationCall, freeze: tuple[str, FreezeScope | None]
 ) -> messages.FreezeFailoverResponse:
     reason, place = freeze
     status = await call.services.failover.freeze(str(call.caller), reason, place, call.scope)
@@ -66,7 +68,9 @@ async def freeze_failover(
 
 
 @operation("Failover/ResumeFailover", read=_place)
-async def resume_failover(call: Call, place: FreezeScope | None) -> messages.ResumeFailoverResponse:
+async def resume_failover(
+    call: OperationCall, place: FreezeScope | None
+) -> messages.ResumeFailoverResponse:
     status = await call.services.failover.resume(str(call.caller), place, call.scope)
     return messages.ResumeFailoverResponse(status=_message(status))
 

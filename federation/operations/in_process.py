@@ -17,10 +17,10 @@ from google.protobuf.message import Message
 from federation.codec.rights import PACKAGE
 from federation.model.errors import DeadlineMissed
 from federation.operations.services import Services
-from federation.operations.table import OPERATIONS, Call
+from federation.operations.table import OPERATIONS, OperationCall
 from federation.rpc.auditing import audit
 from federation.rpc.interceptors import Gate
-from federation.rpc.limits import VIEWS, Limit
+from federation.rpc.limits import VIEWS, SharedLimit
 from federation.rpc.permissions import check_scope
 from federation.rpc.status import result_of
 from federation.rpc.visibility import as_seen
@@ -41,7 +41,7 @@ class InProcess:
         caller: Principal,
         address: str,
         request: Message | None = None,
-        limit: Limit = VIEWS,
+        limit: SharedLimit = VIEWS,
     ) -> AsyncGenerator[None]:
         """Enter for a read that is written out elsewhere. Raises FederationError.
 
@@ -73,7 +73,7 @@ class InProcess:
                     request = ask()
                     await audit(path, request, caller, address)
                     check_scope(path, request, caller)
-                    call = Call(caller=caller, services=self.services, ends_at=ends_at)
+                    call = OperationCall(caller=caller, services=self.services, ends_at=ends_at)
                     answer = await OPERATIONS[path].perform(call, request)
                     return await as_seen(answer, caller)
         except TimeoutError as error:

@@ -17,7 +17,7 @@ from federation.codec.plans import (
 )
 from federation.codec.ranges import MAX_INT64, whole
 from federation.codec.violations import Violations
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.pages import fitting, number_of, page_size_of, page_token
 from federation.services.plans.drafting import PlanWish
 from federation.services.threads import ENCODING
@@ -46,21 +46,23 @@ def _wish(request: messages.CreatePlanRequest, violations: Violations) -> PlanWi
 
 
 @operation("Rebalance/CreatePlan", read=_wish)
-async def create_plan(call: Call, wish: PlanWish) -> messages.CreatePlanResponse:
+async def create_plan(call: OperationCall, wish: PlanWish) -> messages.CreatePlanResponse:
     plan, steps = await call.services.plans.create(wish, str(call.caller))
     message = await ENCODING.run(plan_to_message, plan, steps)
     return messages.CreatePlanResponse(plan=message)
 
 
 @operation("Rebalance/GetPlan", read=plan_id)
-async def get_plan(call: Call, number: int) -> messages.GetPlanResponse:
+async def get_plan(call: OperationCall, number: int) -> messages.GetPlanResponse:
     plan, steps = await call.services.plans.get(number)
     message = await ENCODING.run(plan_to_message, plan, steps)
     return messages.GetPlanResponse(plan=message)
 
 
 @operation("Rebalance/ListPlans")
-async def list_plans(call: Call, request: messages.ListPlansRequest) -> messages.ListPlansResponse:
+async def list_plans(
+    call: OperationCall, request: messages.ListPlansRequest
+) -> messages.ListPlansResponse:
     start, size = number_of(request.page_token), page_size_of(request.page_size)
     plans = await call.services.plans.page(start, size)
     listed = fitting(map(plan_to_message, plans))
@@ -70,13 +72,13 @@ async def list_plans(call: Call, request: messages.ListPlansRequest) -> messages
 
 
 @operation("Rebalance/ApprovePlan", read=plan_id)
-async def approve_plan(call: Call, number: int) -> messages.ApprovePlanResponse:
+async def approve_plan(call: OperationCall, number: int) -> messages.ApprovePlanResponse:
     plan = await call.services.plans.approve(number, str(call.caller))
     return messages.ApprovePlanResponse(plan=plan_to_message(plan))
 
 
 @operation("Rebalance/StopPlan", read=_stop_of)
-async def stop_plan(call: Call, stop: tuple[int, str]) -> messages.StopPlanResponse:
+async def stop_plan(call: OperationCall, stop: tuple[int, str]) -> messages.StopPlanResponse:
     number, reason = stop
     plan = await call.services.plans.stop(number, str(call.caller), reason)
     return messages.StopPlanResponse(plan=plan_to_message(plan))

@@ -13,7 +13,7 @@ from federation.codec.ranges import whole
 from federation.codec.violations import Violations
 from federation.codec.waits import queued_to_message, wait_to_message
 from federation.model.errors import InvalidRequest
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.services.binding_ports import QueuedBinding, QueuePlace
 from federation.services.threads import ENCODING
@@ -28,7 +28,7 @@ MAX_SECONDS = 1e11
 
 @operation("Scheduling/SuspendBinding", required=("name",))
 async def suspend_binding(
-    call: Call, request: messages.SuspendBindingRequest
+    call: OperationCall, request: messages.SuspendBindingRequest
 ) -> messages.SuspendBindingResponse:
     """Suspend a binding, or resume it. Raises what ``Queueing`` raises."""
     queueing = call.services.queueing
@@ -39,7 +39,7 @@ async def suspend_binding(
 
 @operation("Scheduling/RescheduleBinding", required=("name",))
 async def reschedule_binding(
-    call: Call, request: messages.RescheduleBindingRequest
+    call: OperationCall, request: messages.RescheduleBindingRequest
 ) -> messages.RescheduleBindingResponse:
     """Decide a binding again; agents choose nodes afterwards. Raises what ``Queueing`` raises."""
     services = call.services
@@ -64,7 +64,7 @@ def _priority(
 
 @operation("Scheduling/ListQueue", read=_priority)
 async def list_queue(
-    call: Call, filtered: tuple[messages.ListQueueRequest, int | None]
+    call: OperationCall, filtered: tuple[messages.ListQueueRequest, int | None]
 ) -> messages.ListQueueResponse:
     request, priority = filtered
     key = key_of(request.page_token, TOKEN_PARTS)

@@ -18,7 +18,7 @@ from federation.codec.waits import wait_to_message
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
 from federation.operations.decisions import with_trace
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.rpc.bindings import add_warnings, once_of, read_binding, read_off_loop
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import lacks_nodes
@@ -33,7 +33,9 @@ ANSWER_SECONDS = 0.25
 
 
 @operation("Scheduling/Schedule", checked=False)
-async def schedule(call: Call, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
+async def schedule(
+    call: OperationCall, request: messages.ScheduleRequest
+) -> messages.ScheduleResponse:
     node_seconds, once = _node_seconds(request), _once(request, call)
     if request.preview:
         return await _preview(call, request)
@@ -52,7 +54,7 @@ async def schedule(call: Call, request: messages.ScheduleRequest) -> messages.Sc
 
 @operation("Scheduling/GetBinding", required=("name",))
 async def get_binding(
-    call: Call, request: messages.GetBindingRequest
+    call: OperationCall, request: messages.GetBindingRequest
 ) -> messages.GetBindingResponse:
     view = await call.services.scheduling.get_binding(request.namespace, request.name)
     expires_at = view.lease_expires_at
@@ -67,7 +69,7 @@ async def get_binding(
 
 @operation("Scheduling/ListBindings")
 async def list_bindings(
-    call: Call, request: messages.ListBindingsRequest
+    call: OperationCall, request: messages.ListBindingsRequest
 ) -> messages.ListBindingsResponse:
     key = key_of(request.page_token, 3)
     after = (key[1], key[2]) if key else None
@@ -109,7 +111,7 @@ def _lease(
 
 @operation("Scheduling/ReleaseReservation", read=_released_clusters, required=("name",))
 async def release_reservation(
-    call: Call, request: messages.ReleaseReservationRequest
+    call: OperationCall, request: messages.ReleaseReservationRequest
 ) -> messages.ReleaseReservationResponse:
     """Release reservations. Raises what ``ReleaseService.release`` raises."""
     held = await call.services.releases.release(
@@ -120,7 +122,7 @@ async def release_reservation(
 
 @operation("Scheduling/RenewLease", read=_lease, required=("name",))
 async def renew_lease(
-    call: Call, lease: tuple[messages.RenewLeaseRequest, int | None]
+    call: OperationCall, lease: tuple[messages.RenewLeaseRequest, int | None]
 ) -> messages.RenewLeaseResponse:
     """Renew a lease. Raises what ``ReleaseService.renew`` raises."""
     request, seconds = lease
@@ -132,13 +134,15 @@ async def renew_lease(
 
 @operation("Scheduling/DeleteBinding", required=("name",))
 async def delete_binding(
-    call: Call, request: messages.DeleteBindingRequest
+    call: OperationCall, request: messages.DeleteBindingRequest
 ) -> messages.DeleteBindingResponse:
     await call.services.releases.delete(request.namespace, request.name, request.uid)
     return messages.DeleteBindingResponse()
 
 
-async def _preview(call: Call, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
+async def _preview(
+    call: OperationCall, request: messages.ScheduleRequest
+) -> messages.ScheduleResponse:
     if request.preview_token:
         raise InvalidRequest.of("previewToken", "cannot be combined with preview")
     previewed = await call.services.previews.preview(
@@ -156,13 +160,13 @@ async def _preview(call: Call, request: messages.ScheduleRequest) -> messages.Sc
     return response
 
 
-def _written(call: Call, binding: Binding) -> resource_pb2.ResourceBinding:
+def _written(call: OperationCall, binding: Binding) -> resource_pb2.ResourceBinding:
     """Write a stored binding, with its version in the current history of the database."""
     return binding_to_message(binding, call.services.binding_watches.history)
 
 
 async def _scheduled(
-    call: Call, request: messages.ScheduleRequest, once: IdempotencyKey | None
+    call: OperationCall, request: messages.ScheduleRequest, once: IdempotencyKey | None
 ) -> Scheduled:
     has_binding = request.HasField("binding")
     if request.preview_token:
@@ -177,7 +181,7 @@ async def _scheduled(
 
 
 async def _with_nodes(
-    call: Call, scheduled: Scheduled, binding: Binding, node_seconds: float
+    call: OperationCall, scheduled: Scheduled, binding: Binding, node_seconds: float
 ) -> DecisionRecord:
     """Ask the agents: for this answer when the caller waits, else for later readers."""
     placing = call.services.placing
@@ -192,7 +196,7 @@ async def _with_nodes(
     return await asyncio.shield(placed)
 
 
-def _once(request: messages.ScheduleRequest, call: Call) -> IdempotencyKey | None:
+def _once(request: messages.ScheduleRequest, call: OperationCall) -> IdempotencyKey | None:
     violations = Violations()
     once = once_of(request, call.caller.credential_id, violations)
     if once is not None and (request.preview or request.preview_token):

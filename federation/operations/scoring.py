@@ -21,7 +21,7 @@ from federation.codec.requirements import read_amounts
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.pod_request import ContainerRequest, PodResources
-from federation.operations.table import Call, operation
+from federation.operations.table import OperationCall, operation
 from federation.services.threads import RESTS, SCORING
 from federation.v1 import scoring_pb2 as messages
 
@@ -36,7 +36,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
 @operation("Scoring/ScoreNodes", checked=False)
 async def score_nodes_of_request(
-    _: Call, request: messages.ScoreNodesRequest
+    _: OperationCall, request: messages.ScoreNodesRequest
 ) -> messages.ScoreNodesResponse:
     """Score one request at a time, because a large one takes a second."""
     return await SCORING.run(_scored, request)

@@ -27,7 +27,7 @@ from federation.operations import (
     scoring,
 )
 from federation.operations.services import Services
-from federation.operations.table import OPERATIONS, Call, Operation
+from federation.operations.table import OPERATIONS, Operation, OperationCall
 from federation.rpc.calls import Context, Handler, caller_if_known, seconds_left
 from federation.rpc.served import METHODS
 from federation.services.values import Principal, PrincipalKind
@@ -61,7 +61,7 @@ def add_methods(
 def _unary_handler(operation: Operation, services: Services) -> Handler:
     async def serve(request: Any, context: Context) -> Any:
         seconds = seconds_left(context)
-        call = Call(
+        call = OperationCall(
             caller=caller_if_known() or ANYBODY,
             services=services,
             ends_at=None if seconds is None else asyncio.get_running_loop().time() + seconds,

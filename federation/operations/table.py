@@ -27,7 +27,7 @@ M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class OperationCall:
     """A call that was let in; ``ends_at`` is its deadline on the clock of the event loop."""
 
     caller: Principal
@@ -57,12 +57,12 @@ class Operation:
     path: str
     request_type: type[Message]
     response_type: type[Message]
-    run: Callable[[Call, Any], Awaitable[Any]]
+    run: Callable[[OperationCall, Any], Awaitable[Any]]
     read: Callable[[Any, Violations], Any] | None
     required: Sequence[str]
     checked: bool
 
-    async def perform(self, call: Call, request: Any) -> Any:
+    async def perform(self, call: OperationCall, request: Any) -> Any:
         """Answer a request. Raises InvalidRequest with every broken rule, and what it does."""
         if not self.checked:
             return await self.run(call, request)
@@ -86,12 +86,16 @@ def operation(
     read: Callable[[Any, Violations], Any] | None = None,
     required: Sequence[str] = (),
     checked: bool = True,
-) -> Callable[[Callable[[Call, V], Awaitable[M]]], Callable[[Call, V], Awaitable[M]]]:
+) -> Callable[
+    [Callable[[OperationCall, V], Awaitable[M]]], Callable[[OperationCall, V], Awaitable[M]]
+]:
     """Make a function the operation of a method, which is named like ``Clusters/GetCluster``."""
     path = f"{PACKAGE}{name}"
     method = METHODS[path]
 
-    def add(run: Callable[[Call, V], Awaitable[M]]) -> Callable[[Call, V], Awaitable[M]]:
+    def add(
+        run: Callable[[OperationCall, V], Awaitable[M]],
+    ) -> Callable[[OperationCall, V], Awaitable[M]]:
         OPERATIONS[path] = Operation(
             path=path,
             request_type=GetMessageClass(method.input_type),

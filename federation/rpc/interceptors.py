@@ -21,7 +21,7 @@ from federation.rpc.auditing import Refusals, call_of, is_sparse, refusal_of
 from federation.rpc.calls import Context, Handler, call_as, caller_if_known
 from federation.rpc.guards import Guard, Reading
 from federation.rpc.large_requests import LargeRequests
-from federation.rpc.limits import CallLimits, Limit
+from federation.rpc.limits import CallerShares, SharedLimit
 from federation.rpc.measures import CallMeasures
 from federation.rpc.permissions import methods_for, permit
 from federation.rpc.strangers import Strangers, host_of
@@ -64,7 +64,7 @@ class Gate(grpc.aio.ServerInterceptor):
         strangers: Callable[[], Strangers] = Strangers,
         refusals: Refusals | None = None,
         clock: Callable[[], float] = time.time,
-        limits: CallLimits | None = None,
+        limits: CallerShares | None = None,
     ) -> None:
         self._refusals = refusals
         self._clock = clock
@@ -74,7 +74,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._unproven = strangers()
         self._open = {method: strangers() for method in OPEN_METHODS}
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-        self.limits = limits or CallLimits()
+        self.limits = limits or CallerShares()
         self.large = LargeRequests()
 
     async def intercept_service(
@@ -125,7 +125,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     @contextmanager
     def place(
-        self, method: str, principal: Principal, address: str, also: Limit | None = None
+        self, method: str, principal: Principal, address: str, also: SharedLimit | None = None
     ) -> Iterator[None]:
         """Let in a call from this process, which asks for somebody. Raises FederationError."""
         admitted(method, principal)

@@ -23,7 +23,7 @@ MAX_CALLERS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class SharedLimit:
     """At most ``count`` of ``what`` at once.
 
     Of a limit that ``is_fair``, each key has at most half of what the others leave free. Otherwise
@@ -37,34 +37,34 @@ class Limit:
 
 
 # Each call is held in memory while it is served, watches included.
-CALLS: Final = Limit(name="calls", count=4_000, what="calls")
+CALLS: Final = SharedLimit(name="calls", count=4_000, what="calls")
 # Control planes ask each other for agents: users must not be in their way.
-PEER_CALLS: Final = Limit(name="peer_calls", count=4_000, what="calls of control planes")
-CONNECTION: Final = Limit(
+PEER_CALLS: Final = SharedLimit(name="peer_calls", count=4_000, what="calls of control planes")
+CONNECTION: Final = SharedLimit(
     name="calls_of_a_connection",
     count=1_000,
     what="calls of one connection",
     is_fair=False,
 )
 # One in use, and others that end just now or broke unnoticed.
-AGENT_STREAMS: Final = Limit(
+AGENT_STREAMS: Final = SharedLimit(
     name="streams_of_an_agent", count=4, what="streams of one agent", is_fair=False
 )
 # One process works, and eight questions wait for it.
-SIMULATIONS: Final = Limit(name="simulations", count=9, what="simulations and replays")
+SIMULATIONS: Final = SharedLimit(name="simulations", count=9, what="simulations and replays")
 # One thread works, and twenty requests wait for it.
-SCORES: Final = Limit(name="scores", count=21, what="requests to score nodes")
+SCORES: Final = SharedLimit(name="scores", count=21, what="requests to score nodes")
 # Two threads write, and a hundred answers wait for them.
-LISTS: Final = Limit(name="lists", count=100, what="lists and large answers")
-ESTIMATES: Final = Limit(name="estimates", count=1_000, what="estimates")
+LISTS: Final = SharedLimit(name="lists", count=100, what="lists and large answers")
+ESTIMATES: Final = SharedLimit(name="estimates", count=1_000, what="estimates")
 # One thread draws, and fifty pages wait for it.
-VIEWS: Final = Limit(name="views", count=50, what="pages")
+VIEWS: Final = SharedLimit(name="views", count=50, what="pages")
 LIMITS: Final = (
     *(CALLS, PEER_CALLS, CONNECTION, AGENT_STREAMS),
     *(SIMULATIONS, SCORES, LISTS, ESTIMATES, VIEWS),
 )
 # Limits of methods beyond those that hold for all.
-OF_METHODS: Final[Mapping[str, Limit]] = {
+OF_METHODS: Final[Mapping[str, SharedLimit]] = {
     f"/federation.v1.{name}": limit
     for limit, names in (
         (SIMULATIONS, ("Simulation/Simulate", "Scheduling/ReplayDecision")),
@@ -82,7 +82,7 @@ OF_METHODS: Final[Mapping[str, Limit]] = {
 }
 
 
-class CallLimits:
+class CallerShares:
     """Counts what callers have, by the table, and by the limits that a token has of its own.
 
     ``counts`` replace those of the table by the names of limits.
@@ -105,7 +105,7 @@ class CallLimits:
 
     @contextmanager
     def call(
-        self, method: str, principal: Principal, peer: str, also: Limit | None = None
+        self, method: str, principal: Principal, peer: str, also: SharedLimit | None = None
     ) -> Iterator[None]:
         """Hold all that a call needs while it is served. Raises LimitExceeded."""
         taken: list[tuple[Shares, str]] = []
@@ -157,8 +157,8 @@ class CallLimits:
 
 
 def _needs(
-    method: str, principal: Principal, peer: str, also: Limit | None
-) -> Iterator[tuple[Limit, str]]:
+    method: str, principal: Principal, peer: str, also: SharedLimit | None
+) -> Iterator[tuple[SharedLimit, str]]:
     if principal.kind is PrincipalKind.AGENT:
         yield AGENT_STREAMS, principal.cluster
         return

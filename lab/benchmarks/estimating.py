@@ -36,7 +36,7 @@ from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import NodeColumns
 from federation.model.workload import Component, ReplicaRequirements
 from federation.operations.estimates import estimate_replicas as estimated
-from federation.operations.table import Call
+from federation.operations.table import OperationCall
 from federation.services.estimates.availability import Availability, answer
 from federation.services.fleet.registry import FleetOwner
 from federation.services.values import Principal, PrincipalKind
@@ -153,7 +153,7 @@ async def print_rate(
     """``first`` keeps the shapes of one measurement from being known to the next."""
     availability = Availability(owner, NOTHING, NOTHING)
     services: Any = SimpleNamespace(availability=availability, estimating=None)
-    call = Call(caller=Principal(kind=PrincipalKind.ADMIN), services=services)
+    call = OperationCall(caller=Principal(kind=PrincipalKind.ADMIN), services=services)
     times = []
     for turn in range(ROUNDS + 1):
         content = request_of(shapes, first if known else first + turn * shapes, source)

@@ -35,7 +35,7 @@ from federation.model.errors import (
 )
 from federation.model.quotations import page_without_quotations
 from federation.rpc.auditing import NAME_BYTES, call_of, refusal_of
-from federation.rpc.limits import SIMULATIONS, VIEWS, Limit
+from federation.rpc.limits import SIMULATIONS, VIEWS, SharedLimit
 from federation.rpc.status import code_of, shortened
 from federation.runtime.addresses import Address
 from federation.runtime.settings import UiAccess
@@ -109,7 +109,7 @@ PageAnswer: TypeAlias = Callable[[Request], Awaitable[Response]]
 logger = logging.getLogger(__name__)
 
 
-class View(NamedTuple):
+class ViewMethod(NamedTuple):
     """A page, and the method of the API that reads the same: its callers may look at the page.
 
     ``ask`` makes the request of that method, where a scope is checked by it.
@@ -133,7 +133,7 @@ class Form(NamedTuple):
 
     method: str
     show: Callable[[Mapping[str, str], Scope], Awaitable[Page]]
-    limit: Limit = VIEWS
+    limit: SharedLimit = VIEWS
 
 
 async def _sent_on(request: Request) -> Response:
@@ -186,15 +186,15 @@ class Ui:
         self._views = views = Views(use_cases)
         # Views that change by themselves, and have no forms.
         self._live_views = {
-            "/": View("Clusters/ListClusters", views.fleet),
-            "/cluster": View("Clusters/GetCluster", views.cluster, _cluster_in),
-            "/bindings": View("Scheduling/ListBindings", views.bindings),
-            "/binding": View("Scheduling/GetBinding", views.binding, _binding_in),
-            "/queue": View("Scheduling/ListQueue", views.queue),
-            "/gangs": View("Scheduling/ListQueue", views.gangs),
-            "/gang": View("Scheduling/ListQueue", views.gang),
-            "/decision": View("Scheduling/GetDecision", views.decision),
-            "/audit": View("Access/ListAudit", views.audit),
+            "/": ViewMethod("Clusters/ListClusters", views.fleet),
+            "/cluster": ViewMethod("Clusters/GetCluster", views.cluster, _cluster_in),
+            "/bindings": ViewMethod("Scheduling/ListBindings", views.bindings),
+            "/binding": ViewMethod("Scheduling/GetBinding", views.binding, _binding_in),
+            "/queue": ViewMethod("Scheduling/ListQueue", views.queue),
+            "/gangs": ViewMethod("Scheduling/ListQueue", views.gangs),
+            "/gang": ViewMethod("Scheduling/ListQueue", views.gang),
+            "/decision": ViewMethod("Scheduling/GetDecision", views.decision),
+            "/audit": ViewMethod("Access/ListAudit", views.audit),
         }
         self._fragments = Fragments(use_cases.clock, self._fragment)
         self._asking = Asking(use_cases)
@@ -217,12 +217,12 @@ class Ui:
         if self._is_off:
             return []
         pages = {
-            "/ask": View("Estimates/EstimateReplicas", self._asking.ask),
-            "/compare": View(PREVIEWS, self._comparing.form),
-            "/what-if": View("Scheduling/ExportTrace", self._what_ifs.form),
-            "/plans": View("Rebalance/ListPlans", self._plans.plans),
-            "/plan": View("Rebalance/GetPlan", self._plans.plan),
-            "/about": View("Failover/GetFailover", self._views.about),
+            "/ask": ViewMethod("Estimates/EstimateReplicas", self._asking.ask),
+            "/compare": ViewMethod(PREVIEWS, self._comparing.form),
+            "/what-if": ViewMethod("Scheduling/ExportTrace", self._what_ifs.form),
+            "/plans": ViewMethod("Rebalance/ListPlans", self._plans.plans),
+            "/plan": ViewMethod("Rebalance/GetPlan", self._plans.plan),
+            "/about": ViewMethod("Failover/GetFailover", self._views.about),
         }
         forms = {
             "/preview": Form(PREVIEWS, self._asking.preview),
@@ -259,7 +259,7 @@ class Ui:
         """Nobody is told of changes any more."""
         self._pulse.close()
 
-    def _shown(self, view: View) -> PageAnswer:
+    def _shown(self, view: ViewMethod) -> PageAnswer:
         """Answer all who may call the view's method."""
 
         async def answer(request: Request) -> Response:
@@ -300,7 +300,7 @@ class Ui:
         return visitor
 
     def _reading(
-        self, view: View, request: Request, visitor: Visitor
+        self, view: ViewMethod, request: Request, visitor: Visitor
     ) -> AbstractAsyncContextManager[None]:
         asked = None if view.ask is None else view.ask(request)
         return self._calls.reading(view.method, visitor.caller, address_of(request), asked)
