@@ -144,8 +144,8 @@ class Parts:
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
         self.fleet.observe(self.keeper.changed)
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
-        limits = CallerShares({"simulations": self._settings.simulation_workers + MAX_WAITING})
-        self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now, limits=limits)
+        shares = CallerShares({"simulations": self._settings.simulation_workers + MAX_WAITING})
+        self.gate = Gate(self.identity, refusals=self.trail, clock=self.clock.now, shares=shares)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
         self._advertised: Callable[[], Advertised] | None = None
         self.services = self._build_services()
@@ -318,7 +318,7 @@ class Parts:
     def _shares(self) -> dict[str, Shares]:
         """All limits that callers share, by the names of metrics."""
         return {
-            **self.gate.limits.shares,
+            **self.gate.shares.by_name,
             "undecoded_requests": self.gate.large.shares,
             "binding_watches": self.binding_watches.shares,
             "cluster_watches": self.cluster_watches.shares,

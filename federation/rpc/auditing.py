@@ -27,6 +27,7 @@ from federation.services.values import Principal
 REASON_BYTES: Final = 400
 NAME_BYTES: Final = 400
 MOST_OBJECTS: Final = 1000
+STRANGER: Final = "somebody unknown"
 _CREDENTIAL_ID: Final = re.compile(r"[-a-z0-9]{1,40}", re.ASCII)
 
 
@@ -65,12 +66,15 @@ def call_of(
     method: str, principal: Principal | None, address: str, bearer: str = ""
 ) -> AuditedCall:
     """A call of somebody who is known, or of who came with this bearer."""
-    presented = bearer.partition(".")[0]
-    known_id = presented if _CREDENTIAL_ID.fullmatch(presented) else ""
+    if principal is None:
+        presented = bearer.partition(".")[0]
+        actor, known_id = STRANGER, presented if _CREDENTIAL_ID.fullmatch(presented) else ""
+    else:
+        actor, known_id = str(principal), principal.credential_id
     return AuditedCall(
-        actor="somebody unknown" if principal is None else str(principal),
+        actor=actor,
         is_known=principal is not None,
-        credential_id=known_id if principal is None else principal.credential_id,
+        credential_id=known_id,
         address=shortened(address, NAME_BYTES),
         method=method.removeprefix("/federation.v1."),
     )

@@ -33,6 +33,7 @@ from federation.rpc.auditing import audit, audit_unread
 from federation.rpc.calls import Context, Handler, caller_if_known, refuse_late, seconds_left
 from federation.rpc.decoding import MAX_REQUEST_BYTES, decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
+from federation.rpc.limits import CallerShares, give_back
 from federation.rpc.measures import CallMeasures, code_name
 from federation.rpc.permissions import check_scope
 from federation.rpc.status import EndedElsewhere, end_with, status_of
@@ -41,6 +42,7 @@ from federation.rpc.traced import traced
 from federation.rpc.visibility import as_seen
 from federation.services.members.identity import OUTAGE_SECONDS
 from federation.services.troubles import tell_plugin_failure
+from federation.services.values import Principal
 
 logger = logging.getLogger(__name__)
 
@@ -53,30 +55,59 @@ ADMITTED_SECONDS = 5.0
 Reading: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 
 
-class RefusedCalls(Protocol):
-    """Told how a peer's call ended with an error: before it was let in, or later."""
+class Entrance(Protocol):
+    """The gate, as one call passes it; ``GuardedCall`` says who comes, and from where."""
 
-    def __call__(self, peer: str, error: Exception, *, is_let_in: bool) -> None: ...
+    shares: CallerShares
+    large: LargeRequests
+    measures: CallMeasures
+    deadline_seconds: float
+
+    def now(self) -> float: ...
+
+    def recognized(self, call: GuardedCall) -> Principal | None:
+        """Return a caller that is known without the store. Raises PermissionRefused."""
+        ...
+
+    def entered(self, call: GuardedCall) -> AbstractAsyncContextManager[Reading]:
+        """Let in any other caller for as long as its call lasts. Raises FederationError."""
+        ...
+
+    async def admit_again(self, call: GuardedCall) -> None: ...
+
+    def revocation(self) -> asyncio.Future[None] | None: ...
+
+    def refuse(self, call: GuardedCall, error: Exception, *, is_let_in: bool) -> None:
+        """Record the error that a call ended with: ahead of the gate, or behind it."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class GuardedCall:
+    """One call of a method; ``principal`` is None until its caller is let in."""
+
+    method: str
+    context: Context
+    peer: str
+    address: str
+    principal: Principal | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return EVERYTHING if self.principal is None else self.principal.scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """One call's handler, with its request checked, its deadline kept and its errors answered.
+    """One method's handler, with requests checked, deadlines kept and errors answered.
 
-    To gRPC every method takes a stream: the request of one that does not would be read, whole,
-    before anybody is asked whether the caller may make it.
+    To gRPC every method takes a stream. The request of a method that takes none would be read,
+    whole, ahead of the question whether its caller may call.
     """
 
     handler: Handler
     method: str
-    deadline_seconds: float
-    entered: Callable[[Context], AbstractAsyncContextManager[Reading]]
-    admit: Callable[[Context], Awaitable[None]]
-    revocation: Callable[[], asyncio.Future[None] | None]
-    refused: RefusedCalls
-    measures: CallMeasures
-    large: LargeRequests
-    clock: Callable[[], float]
+    gate: Entrance
 
     def guarded(self) -> Handler:
         # What comes in a stream is read no faster than its agent may say it.
@@ -101,41 +132,42 @@ class Guard:
     async def _unary_unary(self, requests: AsyncIterable[Any], context: Context) -> Any:
         behaviour: Any = self.handler.unary_unary
 
-        async def work(reading: Reading) -> Any:
+        async def work(call: GuardedCall, reading: Reading) -> Any:
             with traced(self.method, context):
-                answer = await behaviour(await self._only(requests, reading, context), context)
+                answer = await behaviour(await self._only(requests, reading, call), context)
                 # Callers show how old something is: their own clocks may differ.
-                context.set_trailing_metadata(((SERVER_TIME_KEY, f"{self.clock():.6f}"),))
-                principal = caller_if_known()
-                sees_all = principal is None or principal.scope == EVERYTHING
-                return answer if sees_all else await as_seen(answer, principal)
+                context.set_trailing_metadata(((SERVER_TIME_KEY, f"{self.gate.now():.6f}"),))
+                if call.scope == EVERYTHING:
+                    return answer
+                return await as_seen(answer, call.principal)
 
         return await self._served(context, work)
 
     async def _unary_stream(self, requests: AsyncIterable[Any], context: Context) -> None:
         behaviour = self.handler.unary_stream
 
-        async def work(reading: Reading) -> None:
-            request = await self._only(requests, reading, context)
-            admit = partial(self.admit, context)
-            await while_admitted(relay(behaviour, request, context), admit, self.revocation())
+        async def work(call: GuardedCall, reading: Reading) -> None:
+            request = await self._only(requests, reading, call)
+            admit = partial(self.gate.admit_again, call)
+            answers = relay(behaviour, request, context)
+            await while_admitted(answers, admit, self.gate.revocation())
 
         await self._served(context, work)
 
     async def _stream_stream(self, requests: AsyncIterable[Any], context: Context) -> None:
         behaviour = self.handler.stream_stream
 
-        async def work(_: Reading) -> None:
+        async def work(_: GuardedCall, __: Reading) -> None:
             async with aclosing(each_decoded(requests)) as stream:
                 await relay(behaviour, stream, context)
 
         await self._served(context, work)
 
-    async def _only(self, requests: AsyncIterable[Any], reading: Reading, context: Context) -> Any:
-        """The one request of a call that is no stream."""
-        principal, address = caller_if_known(), host_of(context.peer())
+    async def _only(self, requests: AsyncIterable[Any], reading: Reading, call: GuardedCall) -> Any:
+        """Return the one request of a call that is no stream."""
+        principal, address = call.principal, call.address
         try:
-            message = await self._read(requests, reading)
+            message = await self._read(requests, reading, principal)
             await audit(self.method, message, principal, address)
         except BaseException:  # Where its deadline ends it, too.
             audit_unread(self.method, principal, address)
@@ -144,21 +176,25 @@ class Guard:
             check_scope(self.method, message, principal)
         return message
 
-    async def _read(self, requests: AsyncIterable[Any], reading: Reading) -> Any:
+    async def _read(
+        self, requests: AsyncIterable[Any], reading: Reading, principal: Principal | None
+    ) -> Any:
         async with reading():
-            async with aclosing(stream_of(requests)) as stream:
+            stream = stream_of(requests)
+            try:
                 request = await anext(stream, None)
+            finally:
+                await stream.aclose()
             if isinstance(request, Undecoded):
-                principal = caller_if_known()
                 actor = "" if principal is None else principal.actor
-                request = await self.large.decoded(request, actor)
+                request = await self.gate.large.decoded(request, actor)
         if request is None:
             # To who sent one that gRPC does not take it says so itself, and to us nothing.
             rule = f"the call carries no request, or one of more than {MAX_REQUEST_BYTES} bytes"
             raise InvalidRequest.of("", rule, reason="UNDECODABLE")
         return decoded(request)
 
-    async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
+    async def _served(self, context: Context, work: Work) -> Any:
         started, code = time.perf_counter(), grpc.StatusCode.OK.name
         try:
             answer = await self._answered(context, work)
@@ -174,21 +210,30 @@ class Guard:
         finally:
             is_stream = self.handler.request_streaming or self.handler.response_streaming
             seconds = None if is_stream else time.perf_counter() - started
-            self.measures.end(self.method, code, seconds)
+            self.gate.measures.end(self.method, code, seconds)
 
-    async def _answered(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
-        left = seconds_left(context)
+    async def _answered(self, context: Context, work: Work) -> Any:
+        seconds = seconds_left(context)
         # gRPC itself keeps the deadline of a caller who gave one.
-        unlimited = self.handler.response_streaming or left is not None
-        limit = None if unlimited else asyncio.timeout(self.deadline_seconds)
-        is_let_in, scope = False, EVERYTHING
+        unlimited = self.handler.response_streaming or seconds is not None
+        limit = None if unlimited else asyncio.timeout(self.gate.deadline_seconds)
+        peer = context.peer()
+        call = GuardedCall(method=self.method, context=context, peer=peer, address=host_of(peer))
+        is_let_in = False
         try:
-            refuse_late(left)
-            async with limit or NO_LIMIT, self.entered(context) as reading:
-                is_let_in = True
-                principal = caller_if_known()
-                scope = EVERYTHING if principal is None else principal.scope
-                return await work(reading)
+            refuse_late(seconds)
+            async with limit or NO_LIMIT:
+                call.principal = self.gate.recognized(call)
+                if call.principal is None:
+                    async with self.gate.entered(call) as reading:
+                        is_let_in, call.principal = True, caller_if_known()
+                        return await work(call, reading)
+                shares = self.gate.shares.take(self.method, call.principal, call.peer)
+                try:
+                    is_let_in = True
+                    return await work(call, partial(self.gate.large.reading, call.peer))
+                finally:
+                    give_back(shares)
         except EndedElsewhere as ended:
             status = ended.status
         except grpc.aio.AbortError:
@@ -197,13 +242,17 @@ class Guard:
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = limit is not None and isinstance(error, TimeoutError) and limit.expired()
             answered = DeadlineMissed() if missed else error
-            status = answer_to(answered, self.method, scope)
-            self.refused(context.peer(), answered, is_let_in=is_let_in)
+            status = answer_to(answered, self.method, call.scope)
+            self.gate.refuse(call, answered, is_let_in=is_let_in)
             release_frames(error)
             if isinstance(error, UNREAD):  # Or too large.
-                self.large.came()
+                self.gate.large.came()
         end_with(context, status)
         return None
+
+
+# What a call does once it is let in, with what its request is read within.
+Work: TypeAlias = Callable[[GuardedCall, Reading], Awaitable[Any]]
 
 
 async def while_admitted(

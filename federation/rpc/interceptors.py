@@ -19,12 +19,12 @@ from federation.codec.rights import Audience
 from federation.model.errors import DeadlineMissed, Unauthenticated
 from federation.rpc.auditing import Refusals, call_of, is_sparse, refusal_of
 from federation.rpc.calls import Context, Handler, call_as, caller_if_known
-from federation.rpc.guards import Guard, Reading
+from federation.rpc.guards import Guard, GuardedCall, Reading
 from federation.rpc.large_requests import LargeRequests
 from federation.rpc.limits import CallerShares, SharedLimit
 from federation.rpc.measures import CallMeasures
 from federation.rpc.permissions import methods_for, permit
-from federation.rpc.strangers import Strangers, host_of
+from federation.rpc.strangers import Strangers
 from federation.services.audited_calls import current_call
 from federation.services.members.identity import Identity
 from federation.services.values import Principal, PrincipalKind
@@ -64,64 +64,65 @@ class Gate(grpc.aio.ServerInterceptor):
         strangers: Callable[[], Strangers] = Strangers,
         refusals: Refusals | None = None,
         clock: Callable[[], float] = time.time,
-        limits: CallerShares | None = None,
+        shares: CallerShares | None = None,
     ) -> None:
         self._refusals = refusals
-        self._clock = clock
+        self.now = clock
         self.measures = CallMeasures()
         self._identity = identity
-        self._deadline_seconds = deadline_seconds
+        self.deadline_seconds = deadline_seconds
         self._unproven = strangers()
         self._open = {method: strangers() for method in OPEN_METHODS}
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
-        self.limits = limits or CallerShares()
+        self.shares = shares or CallerShares()
         self.large = LargeRequests()
+        # By their paths: as many as there are methods.
+        self._guarded: dict[str, Handler] = {}
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
+        method = handler_call_details.method
+        guarded = self._guarded.get(method)
+        if guarded is not None:
+            return guarded
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        return Guard(
-            handler=handler,
-            method=handler_call_details.method,
-            deadline_seconds=self._deadline_seconds,
-            entered=partial(self._entered, handler_call_details),
-            admit=partial(self._admit_again, handler_call_details),
-            revocation=self._revocation,
-            refused=partial(self._refused, handler_call_details),
-            measures=self.measures,
-            large=self.large,
-            clock=self._clock,
-        ).guarded()
+        guarded = self._guarded[method] = Guard(handler=handler, method=method, gate=self).guarded()
+        return guarded
+
+    def recognized(self, call: GuardedCall) -> Principal | None:
+        """Return a caller that is known without the store. Raises PermissionRefused."""
+        bearer = presented_by(call.context)
+        if not bearer or call.method in OPEN_METHODS:
+            return None
+        principal = self._identity.recognized(bearer, call.address)
+        if principal is not None:
+            admitted(call.method, principal)
+        return principal
 
     @asynccontextmanager
-    async def _entered(
-        self, details: grpc.HandlerCallDetails, context: Context
-    ) -> AsyncGenerator[Reading]:
-        """For as long as the call lasts; gives what to read its request within.
+    async def entered(self, call: GuardedCall) -> AsyncGenerator[Reading]:
+        """Let in a caller that is not recognized, for as long as its call lasts.
 
-        Raises FederationError for a call that is not let in.
+        Yields what its request is read within. Raises FederationError for a call that is not let
+        in.
         """
-        peer = context.peer()
-        if details.method in OPEN_METHODS:
-            async with self._open[details.method].call(peer) as place:
+        if call.method in OPEN_METHODS:
+            async with self._open[call.method].call(call.peer) as place:
                 yield place.reading
             return
-        bearer = presented_by(details)
-        principal = self._identity.recognized(bearer, host_of(peer)) if bearer else None
-        if principal is not None:
-            admitted(details.method, principal)
-        elif self._identity.is_known(bearer) or certificate_of(details, context):
-            principal = await self._admit(details, context)
+        bearer = presented_by(call.context)
+        if self._identity.is_known(bearer) or certificate_of(call.context):
+            principal = await self._admit(call)
         else:
-            # Who asks somebody else, who may be slow, keeps no place before the database.
+            # A caller of somebody else, who may be slow, holds no place at the database.
             lookup = None if self._identity.is_of_others(bearer) else self._lookups
-            async with self._unproven.call(peer, lookup):
-                principal = await self._admit(details, context)
-        with self.limits.call(details.method, principal, peer):
-            yield partial(self.large.reading, peer)
+            async with self._unproven.call(call.peer, lookup):
+                principal = await self._admit(call)
+        with self.shares.call(call.method, principal, call.peer):
+            yield partial(self.large.reading, call.peer)
 
     @contextmanager
     def place(
@@ -129,53 +130,51 @@ class Gate(grpc.aio.ServerInterceptor):
     ) -> Iterator[None]:
         """Let in a call from this process, which asks for somebody. Raises FederationError."""
         admitted(method, principal)
-        with self.limits.call(method, principal, address, also):
+        with self.shares.call(method, principal, address, also):
             yield
 
-    async def _admit(self, details: grpc.HandlerCallDetails, context: Context) -> Principal:
+    async def admit_again(self, call: GuardedCall) -> None:
+        """Check that a caller may still call. Raises FederationError."""
+        if call.method not in OPEN_METHODS:
+            await self._admit(call)
+
+    async def _admit(self, call: GuardedCall) -> Principal:
         """Raises FederationError."""
-        if certificate := certificate_of(details, context):
+        if certificate := certificate_of(call.context):
             principal = self._identity.of_certificate(certificate)
         else:
-            address = host_of(context.peer())
             try:
-                async with asyncio.timeout(self._deadline_seconds):
-                    principal = await self._identity.identify(bearer_of(details), address)
+                async with asyncio.timeout(self.deadline_seconds):
+                    principal = await self._identity.identify(bearer_of(call.context), call.address)
             except TimeoutError as error:
                 raise DeadlineMissed from error
-        admitted(details.method, principal)
+        admitted(call.method, principal)
         return principal
 
-    async def _admit_again(self, details: grpc.HandlerCallDetails, context: Context) -> None:
-        if details.method not in OPEN_METHODS:
-            await self._admit(details, context)
-
-    def _refused(
-        self, details: grpc.HandlerCallDetails, peer: str, error: Exception, *, is_let_in: bool
-    ) -> None:
-        """Has a refusal recorded, and a change that failed."""
+    def refuse(self, call: GuardedCall, error: Exception, *, is_let_in: bool) -> None:
+        """Have a refusal recorded, and a change that failed."""
         if self._refusals is None:
             return
-        call = current_call()
-        if call is None:
-            bearer = presented_by(details)
-            call = call_of(details.method, caller_if_known(), host_of(peer), bearer)
-        record = refusal_of(details.method, call, error, is_let_in=is_let_in)
+        audited = current_call()
+        if audited is None:
+            bearer = presented_by(call.context)
+            audited = call_of(call.method, caller_if_known(), call.address, bearer)
+        record = refusal_of(call.method, audited, error, is_let_in=is_let_in)
         if record is not None:
-            sparingly = is_sparse(call, error, is_let_in=is_let_in)
+            sparingly = is_sparse(audited, error, is_let_in=is_let_in)
             self._refusals.refused(record, sparingly=sparingly)
 
-    def _revocation(self) -> asyncio.Future[None] | None:
-        """Is done once the caller's token is revoked; None for who has none."""
+    def revocation(self) -> asyncio.Future[None] | None:
+        """Return what is done once the caller's token is revoked; None for other callers."""
         principal = caller_if_known()
         if principal is None or principal.kind is not PrincipalKind.TOKEN:
             return None
         return self._identity.revocation(principal.credential_id)
 
 
-def bearer_of(details: grpc.HandlerCallDetails) -> str:
-    """The credential of a call's ``authorization: Bearer`` metadata."""
-    values = [value for key, value in details.invocation_metadata if key == AUTHORIZATION]
+def bearer_of(context: Context) -> str:
+    """Return the credential of a call's ``authorization: Bearer`` metadata."""
+    values = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
     if not values:
         raise Unauthenticated("the call carries no credential: send `authorization: Bearer TOKEN`")
     scheme, _, credential = str(values[0]).partition(" ")
@@ -184,19 +183,20 @@ def bearer_of(details: grpc.HandlerCallDetails) -> str:
     return credential.strip()
 
 
-def presented_by(details: grpc.HandlerCallDetails) -> str:
-    """The same; empty where there is none, or nobody can tell which."""
+def presented_by(context: Context) -> str:
+    """Return the same; empty without one, or with several."""
     try:
-        return bearer_of(details)
+        return bearer_of(context)
     except Unauthenticated:
         return ""
 
 
-def certificate_of(details: grpc.HandlerCallDetails, context: Context) -> bytes:
-    """The client certificate that the handshake of its connection verified, of a call without a
-    bearer; empty where there is none. Ports that verify none ask for none.
+def certificate_of(context: Context) -> bytes:
+    """Return the client certificate that the handshake verified, of a call without a bearer.
+
+    Empty if there is none. Ports that verify none ask for none.
     """
-    if any(key == AUTHORIZATION for key, _ in details.invocation_metadata):
+    if any(key == AUTHORIZATION for key, _ in context.invocation_metadata() or ()):
         return b""
     presented: Sequence[bytes] = tuple(context.auth_context().get("x509_pem_cert", ()))
     return presented[0] if presented else b""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -80,14 +80,12 @@ class LargeRequests:
         self._free = asyncio.Semaphore(1)
         self._reads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    @asynccontextmanager
-    async def reading(self, connection: str) -> AsyncGenerator[None]:
-        """While a request is on its way, and until it is decoded."""
+    def reading(self, connection: str) -> AbstractAsyncContextManager[None]:
+        """Return what a request is read within, from its way here until it is decoded."""
         reads = self._reads.get(connection)
         if reads is None:
             reads = self._reads[connection] = asyncio.Semaphore(READS_PER_CONNECTION)
-        async with reads:
-            yield
+        return reads
 
     def came(self) -> None:
         """A large one did, or one that may have been: soon the system is given back what it was

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -94,53 +94,51 @@ class CallerShares:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self.shares = {
+        self._by_name = {
             limit.name: Shares(
                 counts.get(limit.name, limit.count), limit.what, is_fair=limit.is_fair
             )
             for limit in LIMITS
         }
-        self._at_once: Counter[str] = Counter()
+        self._at_once = OwnCalls()
         self._paces: OrderedDict[tuple[str, int], Pace] = OrderedDict()
+
+    @property
+    def by_name(self) -> Mapping[str, Shares]:
+        """The shares of each limit of the table."""
+        return self._by_name
 
     @contextmanager
     def call(
         self, method: str, principal: Principal, peer: str, also: SharedLimit | None = None
     ) -> Iterator[None]:
         """Hold all that a call needs while it is served. Raises LimitExceeded."""
-        taken: list[tuple[Shares, str]] = []
+        taken = self.take(method, principal, peer, also)
+        try:
+            yield
+        finally:
+            give_back(taken)
+
+    def take(
+        self, method: str, principal: Principal, peer: str, also: SharedLimit | None = None
+    ) -> list[tuple[Shares | OwnCalls, str]]:
+        """Take all that a call needs: nothing if anything is used up. Raises LimitExceeded."""
+        taken: list[tuple[Shares | OwnCalls, str]] = []
         try:
             for limit, key in _needs(method, principal, peer, also):
-                shares = self.shares[limit.name]
+                shares = self._by_name[limit.name]
                 shares.take(key)
                 taken.append((shares, key))
-            if principal.limits is NO_LIMITS:
-                yield
-            else:
-                with self._of_its_own(principal):
-                    yield
-        finally:
-            for shares, key in taken:
-                shares.give_back(key)
-
-    @contextmanager
-    def _of_its_own(self, principal: Principal) -> Iterator[None]:
-        limits, key = principal.limits, principal.credential_id
-        if limits.calls_per_second:
-            self._spend(principal, limits.calls_per_second)
-        if not limits.calls_at_once:
-            yield
-            return
-        if self._at_once[key] >= limits.calls_at_once:
-            text = f"the {principal} may have {limits.calls_at_once} calls at once"
-            raise LimitExceeded(f"{text}; try again when one has ended", reason="CALLS_AT_ONCE")
-        self._at_once[key] += 1
-        try:
-            yield
-        finally:
-            self._at_once[key] -= 1
-            if not self._at_once[key]:
-                del self._at_once[key]
+            if principal.limits is not NO_LIMITS:
+                if principal.limits.calls_per_second:
+                    self._spend(principal, principal.limits.calls_per_second)
+                if principal.limits.calls_at_once:
+                    self._at_once.take(principal)
+                    taken.append((self._at_once, principal.credential_id))
+        except LimitExceeded:
+            give_back(taken)
+            raise
+        return taken
 
     def _spend(self, principal: Principal, per_second: int) -> None:
         now, key = self._clock(), (principal.credential_id, per_second)
@@ -154,6 +152,32 @@ class CallerShares:
             text = f"the {principal} may make {per_second} calls a second"
             raise LimitExceeded(f"{text}; try again later", reason="CALLS_PER_SECOND")
         pace.spend(1.0, now)
+
+
+class OwnCalls:
+    """The calls at once of tokens that have a limit of their own."""
+
+    def __init__(self) -> None:
+        self._by_credential: Counter[str] = Counter()
+
+    def take(self, principal: Principal) -> None:
+        """Raises LimitExceeded."""
+        limit, key = principal.limits.calls_at_once, principal.credential_id
+        if self._by_credential[key] >= limit:
+            text = f"the {principal} may have {limit} calls at once"
+            raise LimitExceeded(f"{text}; try again when one has ended", reason="CALLS_AT_ONCE")
+        self._by_credential[key] += 1
+
+    def give_back(self, credential_id: str) -> None:
+        self._by_credential[credential_id] -= 1
+        if not self._by_credential[credential_id]:
+            del self._by_credential[credential_id]
+
+
+def give_back(taken: Sequence[tuple[Shares | OwnCalls, str]]) -> None:
+    """Give back what a call has taken."""
+    for shares, key in taken:
+        shares.give_back(key)
 
 
 def _needs(

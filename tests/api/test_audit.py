@@ -190,7 +190,7 @@ async def test_so_it_is_of_every_method_that_changes_something(api: Plane, audit
 async def test_a_change_whose_request_never_arrives_is_recorded(
     api: Plane, audit: Audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.plane.parts.gate, "_deadline_seconds", 0.5)
+    monkeypatch.setattr(api.plane.parts.gate, "deadline_seconds", 0.5)
     await refused(api.channel.stream_unary(SCHEDULE)(metadata=api.admin.metadata))
     (record,) = await audit.records()
     assert (record.actor, record.result) == ("admin", "DEADLINE_EXCEEDED")

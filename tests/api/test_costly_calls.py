@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from federation.model.errors import DeadlineMissed, InvalidRequest
 from federation.rpc import guards, large_requests, strangers
-from federation.rpc.guards import Guard, release_frames
+from federation.rpc.guards import GuardedCall, release_frames
 from federation.rpc.large_requests import LARGE_BYTES
 from federation.rpc.strangers import PER_ADDRESS
 from federation.services.members.identity import OUTAGE_SECONDS
@@ -182,7 +182,7 @@ async def test_a_connection_holds_few_requests_and_another_its_own(api: Plane) -
 
 async def calls_known() -> int:
     await asyncio.sleep(0.01)
-    return sum(isinstance(known, Guard) for known in gc.get_objects())
+    return sum(isinstance(known, GuardedCall) for known in gc.get_objects())
 
 
 async def test_refused_calls_leave_nothing_for_the_collector(api: Plane) -> None:
@@ -240,7 +240,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed(
 async def test_a_call_without_a_deadline_gets_one(
     api: Plane, commanded: CommandedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.plane.parts.gate, "_deadline_seconds", 0.05)
+    monkeypatch.setattr(api.plane.parts.gate, "deadline_seconds", 0.05)
     commanded.stall()
     method = api.admin.scheduling.ListBindings
     assert await code_of(method(ListBindingsRequest(), metadata=api.admin.metadata)) is DEADLINE

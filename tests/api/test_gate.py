@@ -220,7 +220,7 @@ async def test_callers_have_so_many_calls_at_once(
 ) -> None:
     most = 3
     other, _ = await made(api, VIEWER)
-    monkeypatch.setattr(api.plane.parts.gate.limits.shares[limit], "limit", number)
+    monkeypatch.setattr(api.plane.parts.gate.shares.by_name[limit], "limit", number)
 
     calls = [api.admin.watch("WatchClusters") for _ in range(most)]
     for call in calls:

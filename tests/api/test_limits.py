@@ -27,7 +27,7 @@ SMALL = {"calls": 40, "cluster_watches": 16, "binding_watches": 16, "scores": 9,
 async def small(api: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Plane]:
     parts = api.plane.parts
     shares = {
-        **parts.gate.limits.shares,
+        **parts.gate.shares.by_name,
         "cluster_watches": parts.cluster_watches.shares,
         "binding_watches": parts.binding_watches.shares,
     }
