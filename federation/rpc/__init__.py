@@ -40,5 +40,5 @@ Must not know what an operation does.
 - ``visibility``: answers as their callers may see them: without names of other namespaces
 - ``watching``: watches over the wire: events as messages that fit, written no faster than they
   are taken
-- ``worker_pipes``: what all programs do that read frames of a control plane on standard input
+- ``worker_pipes``: the loop of all programs that answer frames on standard input
 """

@@ -7,8 +7,6 @@ Must not know the store or the network; it ends with the process that started it
 from __future__ import annotations
 
 import pickle
-import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,12 +17,12 @@ import numpy.typing as npt
 from federation.codec.estimates import estimates_to_message
 from federation.model.estimate import Bound, EstimateOptions, Source
 from federation.model.workload import ReplicaRequirements
-from federation.rpc.worker_pipes import end_with_parent, read_frame
+from federation.rpc.worker_pipes import FrameAnswer, answer_frames, end_with_parent
 from federation.runtime.allocator import keep_memory_for_tables
 from federation.services.estimates.availability import answer, counted
 from federation.services.estimates.replica_fleet import FleetDelta, ReplicaFleet
 from federation.services.fleet.known_estimates import KnownEstimates
-from federation.services.workers import HEADER, READY, AnswerKind
+from federation.services.workers import AnswerKind
 
 # In front of an answer: how many numbers each level gave.
 COUNTS: Final = (len(Source), len(Bound))
@@ -44,26 +42,22 @@ class Question:
 
 def main() -> None:
     """Answer until standard input ends."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     keep_memory_for_tables()
-    into, out = sys.stdin.buffer, sys.stdout.buffer
-    out.write(READY)
-    out.flush()
-    fleet, known = ReplicaFleet(), KnownEstimates()
-    while True:
-        told: FleetDelta | Question = pickle.loads(read_frame(into))  # noqa: S301 - from our starter
-        if isinstance(told, FleetDelta):
-            fleet.apply(told)
-            continue
-        kind, body = AnswerKind.ANSWER, b""
+    fleet, estimates = ReplicaFleet(), KnownEstimates()
+
+    def answer_frame(frame: bytes) -> FrameAnswer | None:
+        news: FleetDelta | Question = pickle.loads(frame)  # noqa: S301 - from our starter
+        if isinstance(news, FleetDelta):
+            fleet.apply(news)
+            return None
         try:
-            body = answered(fleet, known, told)
+            return FrameAnswer(AnswerKind.ANSWER, answered(fleet, estimates, news))
         except Exception:  # noqa: BLE001 - one question must not end the answers to all others
-            # Whoever asked finds out why, in a thread of the control plane's.
-            kind = AnswerKind.REFUSAL
-        out.write(HEADER.pack(kind, False, len(body)))
-        out.write(body)
-        out.flush()
+            # Its caller finds out why, in a thread of the control plane.
+            return FrameAnswer(AnswerKind.REFUSAL, b"")
+
+    answer_frames(answer_frame)
 
 
 def answered(fleet: ReplicaFleet, known: KnownEstimates, asked: Question) -> bytes:

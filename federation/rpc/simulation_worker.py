@@ -11,7 +11,6 @@ import pickle
 import resource
 import struct
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +35,14 @@ from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import add_warnings
 from federation.rpc.decoding import decoded, deserialized
 from federation.rpc.status import wire_status_of
-from federation.rpc.worker_pipes import end_with_parent, read_frame
+from federation.rpc.worker_pipes import FrameAnswer, answer_frames, end_with_parent, read_frame
 from federation.runtime.log_fields import LogFormat, LogLevel
 from federation.runtime.logs import configure_logging
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import DecisionRecord
-from federation.services.workers import HEADER, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
+from federation.services.workers import OUT_OF_MEMORY_CODE, AnswerKind
 from federation.simulation.decisions import Simulation, check_bindings
 from federation.simulation.reported_fleet import ReportReplayInput, compare_with_reports
 from federation.simulation.what_if_runs import RecentQuestion, answer_of, question_bytes
@@ -82,23 +81,17 @@ class Setup:
 
 def main() -> None:
     """Answer until standard input ends."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    into, out = sys.stdin.buffer, sys.stdout.buffer
-    setup: Setup = pickle.loads(read_frame(into))  # noqa: S301 - from the process that started this one
+    end_with_parent()
+    setup: Setup = pickle.loads(read_frame())  # noqa: S301 - from the process that started this one
     configure_logging(sys.stderr, form=setup.log_format, level=setup.log_level)
     _restrict(setup.memory_mebibytes)
-    out.write(READY)
-    out.flush()
+
+    def answer_frame(question: bytes) -> FrameAnswer:
+        kind, body = answered(question, setup)
+        return FrameAnswer(kind, body, is_last=_resident_bytes() > KEPT_BYTES)
+
     try:
-        while True:
-            question = read_frame(into)
-            out.write(TAKEN)
-            out.flush()
-            kind, body = answered(question, setup)
-            is_last = _resident_bytes() > KEPT_BYTES
-            out.write(HEADER.pack(kind, is_last, len(body)))
-            out.write(body)
-            out.flush()
+        answer_frames(answer_frame, says_when_taken=True)
     except MemoryError:
         os._exit(OUT_OF_MEMORY_CODE)
 

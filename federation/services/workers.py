@@ -1,7 +1,7 @@
 """Processes that answer questions: bytes in, bytes out.
 
-One answers a caller, and ends with the call; one that stands gets all changes, and nobody waits for
-its start. Must not know what is asked, nor keep the control plane waiting.
+``Workers`` end with their callers, one question at a time. A ``StandingProcess`` gets all changes,
+and answers many. Must not know what is asked, nor let an answer delay the control plane.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol, Self, cast
 
 from federation.model.errors import DeadlineMissed, LimitExceeded, Unavailable
 from federation.runtime.measures import Distribution
@@ -34,6 +34,17 @@ END_SECONDS: Final = 5.0
 MAX_WAITING: Final = 8
 # How the system ends a process that takes too much: an abort of the allocator, or SIGKILL.
 _KILLED_CODES: Final = frozenset({OUT_OF_MEMORY_CODE, -6, -9})
+
+# Questions that are sent at once; others wait for their turn, unless they give up before.
+ASKED_AT_ONCE: Final = 16
+# A burst is answered late rather than refused. A question that would wait longer than this, or
+# than its caller has time, is refused at once.
+PATIENCE_SECONDS: Final = 10.0
+MAX_QUESTIONS: Final = 1_000
+# The pause before a process that ended is started again.
+AGAIN_SECONDS: Final = 5.0
+# A process without an answer by then is ended.
+MAX_ANSWER_SECONDS: Final = 20.0
 
 logger = logging.getLogger(__name__)
 
@@ -163,12 +174,7 @@ class Workers:
 
     async def _started(self) -> _Worker:
         greeting = self._greeting()
-        # Ctrl-C in a terminal is for us, who end them. A session of their own would have a share of
-        # the processor as large as ours, whatever their niceness (sched(7), autogroup).
-        process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, process_group=0
-        )
-        worker = _Worker(process)
+        worker = await _Worker.started(self._command)
         try:
             await worker.send(greeting)
         except BaseException:
@@ -199,7 +205,7 @@ class Workers:
 
 
 class _Worker:
-    """One process, which answers one question after the other."""
+    """One process and its pipes: frames in, answers out."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -208,24 +214,47 @@ class _Worker:
         self._out = cast("asyncio.StreamReader", process.stdout)
         self._is_ready = False
 
-    async def send(self, body: bytes) -> None:
+    @classmethod
+    async def started(cls, command: Sequence[str]) -> Self:
+        """Start a process. Raises OSError."""
+        # Ctrl-C in a terminal is for us, who end them. A session of their own would have a share of
+        # the processor as large as ours, whatever their niceness (sched(7), autogroup).
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, process_group=0
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process, None once it ended."""
+        return None if self._process.returncode is not None else self._process.pid
+
+    def write(self, body: bytes) -> None:
+        """Write a frame; ``drain`` waits until the process has room for more."""
         self._into.write(LENGTH.pack(len(body)))
         self._into.write(body)
+
+    async def drain(self) -> None:
+        """Raises ConnectionError."""
         await self._into.drain()
 
+    async def send(self, body: bytes) -> None:
+        self.write(body)
+        await self.drain()
+
     async def ready(self) -> None:
-        """Returns when it can be asked; who does not wait for that any more harms nothing."""
+        """Return when it can be asked; a caller that does not wait any longer harms nothing."""
         if not self._is_ready:
             await self._out.readexactly(len(READY))
             self._is_ready = True
 
     async def take(self, question: bytes) -> None:
-        """Returns when it works on the question."""
+        """Return when it works on the question."""
         await self.send(question)
         await self._out.readexactly(len(TAKEN))
 
     async def answer(self) -> tuple[WorkerAnswer, bool]:
-        """The answer, and whether it was the process's last."""
+        """Return the next answer, and whether it was the last one of the process."""
         kind, is_last, size = HEADER.unpack(await self._out.readexactly(HEADER.size))
         return WorkerAnswer(AnswerKind(kind), await self._out.readexactly(size)), is_last
 
@@ -234,30 +263,18 @@ class _Worker:
             self._process.kill()
 
     async def ended(self) -> int:
-        """The exit code of one that ends by itself."""
+        """Return the exit code of a process that ends by itself."""
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await self._process.wait()
         return await self.end()
 
     async def end(self) -> int:
-        """Its exit code; it is killed."""
+        """Kill the process, and return its exit code."""
         self.kill()
         code = await self._process.wait()
         self._into.close()
         return code
-
-
-# Questions that are sent at once; others wait for their turn, unless they give up before.
-ASKED_AT_ONCE: Final = 16
-# A burst is answered late rather than refused. A question that would wait longer than this, or
-# than its caller has time, is refused at once.
-PATIENCE_SECONDS: Final = 10.0
-MAX_WAITING: Final = 1_000
-# The pause before a process that ended is started again.
-AGAIN_SECONDS: Final = 5.0
-# A process without an answer by then is ended.
-MAX_SECONDS: Final = 20.0
 
 
 class ChangeSource(Protocol):
@@ -289,15 +306,15 @@ class StandingProcess:
         # From a question to its answer, its turn included.
         self.durations = Distribution()
         self._keeper: asyncio.Task[None] | None = None
-        self._process: Process | None = None
-        # The input of a process that has got all changes.
-        self._into: asyncio.StreamWriter | None = None
+        self._worker: _Worker | None = None
+        # The process once it has got all changes.
+        self._current: _Worker | None = None
         self._asked: deque[asyncio.Future[WorkerAnswer | None]] = deque()
 
     @property
     def is_ready(self) -> bool:
         """Whether the process has got all changes."""
-        return self._into is not None
+        return self._current is not None
 
     @property
     def waiting(self) -> int:
@@ -307,8 +324,7 @@ class StandingProcess:
     @property
     def pid(self) -> int | None:
         """The id of the process, None while there is none."""
-        process = self._process
-        return None if process is None or process.returncode is not None else process.pid
+        return None if self._worker is None else self._worker.pid
 
     def begin(self) -> None:
         """Start the process, which will be asked."""
@@ -324,7 +340,7 @@ class StandingProcess:
         LimitExceeded when too many wait for a caller with these ``seconds``, None: any.
         """
         self.begin()
-        if self._into is None:
+        if self._current is None:
             return None
         asked_at = asyncio.get_running_loop().time()
         patience = PATIENCE_SECONDS if seconds is None else min(seconds, PATIENCE_SECONDS)
@@ -346,7 +362,7 @@ class StandingProcess:
     async def _turn(self, now: float, patience: float) -> None:
         # A new question will wait as long as the oldest one has.
         longest = now - next(iter(self._waiting.values()), now)
-        if len(self._waiting) >= MAX_WAITING or longest > patience:
+        if len(self._waiting) >= MAX_QUESTIONS or longest > patience:
             raise LimitExceeded(f"Too many {self._kind} wait for their turn; try again later.")
         place = object()
         self._waiting[place] = now
@@ -356,26 +372,26 @@ class StandingProcess:
             del self._waiting[place]
 
     async def _answered(self, question: Callable[[], bytes]) -> WorkerAnswer | None:
-        into = self._into
-        if into is None:
+        worker = self._current
+        if worker is None:
             return None
-        await self._tell_all(into)
-        if self._into is not into:
+        await self._tell_all(worker)
+        if self._current is not worker:
             return None
         # Nothing happens in between, so that the answer is about all changes.
         body = question()
         answer: asyncio.Future[WorkerAnswer | None] = asyncio.get_running_loop().create_future()
         self._asked.append(answer)
-        _send(into, body)
+        worker.write(body)
         try:
-            async with asyncio.timeout(MAX_SECONDS):
-                await into.drain()
+            async with asyncio.timeout(MAX_ANSWER_SECONDS):
+                await worker.drain()
                 return await answer
         except ConnectionError:
             return None
         except TimeoutError:
             # It hangs. The reader of its answers finds that it ended.
-            self._kill()
+            worker.kill()
             return None
 
     async def _keep(self) -> None:
@@ -390,53 +406,35 @@ class StandingProcess:
 
     async def _run(self) -> int:
         """Run one process; return its exit code."""
-        process = self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, process_group=0
-        )
+        worker = self._worker = await _Worker.started(self._command)
         self.starts += 1
-        # Both are pipes.
-        into = cast("asyncio.StreamWriter", process.stdin)
-        out = cast("asyncio.StreamReader", process.stdout)
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
-                await out.readexactly(len(READY))
+                await worker.ready()
                 self._changes.begin_anew()
-                await self._tell_all(into)
-                self._into = into
-                await self._take_answers(out)
+                await self._tell_all(worker)
+                self._current = worker
+                await self._take_answers(worker)
         finally:
-            self._into = None
+            self._current = None
             while self._asked:
                 answer = self._asked.popleft()
                 if not answer.done():
                     answer.set_result(None)
-            self._kill()
-            code = await process.wait()
-            into.close()
+            code = await worker.end()
         return code
 
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            if self._process is not None:
-                self._process.kill()
-
-    async def _tell_all(self, into: asyncio.StreamWriter) -> None:
+    async def _tell_all(self, worker: _Worker) -> None:
         """Send all changes part by part, with turns for other work in between."""
         while self._changes.has_more:
-            _send(into, self._changes.next_part())
+            worker.write(self._changes.next_part())
             if self._changes.has_more:
-                await into.drain()
+                await worker.drain()
                 await asyncio.sleep(0)
 
-    async def _take_answers(self, out: asyncio.StreamReader) -> None:
+    async def _take_answers(self, worker: _Worker) -> None:
         while True:
-            kind, _, size = HEADER.unpack(await out.readexactly(HEADER.size))
-            body = await out.readexactly(size)
-            answer = self._asked.popleft()
-            if not answer.done():
-                answer.set_result(WorkerAnswer(AnswerKind(kind), body))
-
-
-def _send(into: asyncio.StreamWriter, body: bytes) -> None:
-    into.write(LENGTH.pack(len(body)))
-    into.write(body)
+            answer, _ = await worker.answer()
+            waiting = self._asked.popleft()
+            if not waiting.done():
+                waiting.set_result(answer)

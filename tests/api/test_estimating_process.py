@@ -88,7 +88,7 @@ async def test_one_that_ends_or_hangs_is_not_missed_and_another_is_told_everythi
         if how == "killed":
             os.kill(pid, signal.SIGKILL)
         else:
-            patch.setattr(f"{STANDING}.MAX_SECONDS", 0.05)
+            patch.setattr(f"{STANDING}.MAX_ANSWER_SECONDS", 0.05)
             os.kill(pid, signal.SIGSTOP)
         assert await replicas(world, *[900] * 8) == [[6, 3, 3]] * 8
         await world.schedule("web", 4, only=["a"])
@@ -120,8 +120,8 @@ async def test_too_many_are_told_so_and_a_burst_waits(
     world: World, process: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 10
-    monkeypatch.setattr(f"{STANDING}.MAX_WAITING", most)
-    monkeypatch.setattr(f"{STANDING}.MAX_SECONDS", 600.0)
+    monkeypatch.setattr(f"{STANDING}.MAX_QUESTIONS", most)
+    monkeypatch.setattr(f"{STANDING}.MAX_ANSWER_SECONDS", 600.0)
     os.kill(process.pid, signal.SIGSTOP)
     asking = [asyncio.ensure_future(ask(world)) for _ in range(ASKED_AT_ONCE + most)]
 
@@ -133,7 +133,7 @@ async def test_too_many_are_told_so_and_a_burst_waits(
     refusal = await code_of(ask(world))
     assert refusal is grpc.StatusCode.RESOURCE_EXHAUSTED
     # Who would wait in vain is told, too.
-    monkeypatch.setattr(f"{STANDING}.MAX_WAITING", 1_000)
+    monkeypatch.setattr(f"{STANDING}.MAX_QUESTIONS", 1_000)
     with monkeypatch.context() as patch:
         patch.setattr(f"{STANDING}.PATIENCE_SECONDS", 0.0)
         assert await code_of(ask(world)) is refusal

@@ -192,7 +192,7 @@ async def test_too_many_at_once_are_refused(api: Plane) -> None:
     refusals = asyncio.as_completed([refused(call) for call in calls])
     first: Refusal = await next(refusals)
     assert first.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "Too many simulations" in first.message
+    assert "5 simulations and replays" in first.message
     for call in calls:
         call.cancel()
 
