@@ -90,6 +90,11 @@ def _hide(message: Message, scope: Scope) -> None:
             message.overtaken_by = hidden_key(message.overtaken_by, scope)
             for leaving in message.nominated.leaving:
                 leaving.binding = hidden_key(leaving.binding, scope)
+        case scheduling_pb2.NodePlacement() if not scope.sees_cluster(message.cluster):
+            # The decision names its clusters to all who may read it; nodes are of the cluster.
+            del message.nodes[:]
+            message.message = ""
+            return
         case resource_pb2.GracefulEvictionTask():
             _hide_in_eviction(message, scope)
         case resource_pb2.ResourceBinding():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
+from federation.codec.rights import DECLARED
 from federation.model.access import Role
 from federation.model.arrays import IntArray
 from federation.model.quotations import HIDDEN_SENTENCE
+from federation.rpc.served import METHODS
 from federation.scheduler.plugins.profile import (
     DEFAULT_PROFILE,
     Filter,
@@ -25,7 +28,7 @@ from federation.v1.agents_pb2 import Echo, EchoShape
 from lab.browser import Browser
 from lab.control_planes import AgentStream, Plane, report, running_control_plane
 from lab.patience import until
-from tests.api.calls import VIEWER, header_of, made
+from tests.api.calls import DUPLICATED, VIEWER, answer_places, binding, header_of, made, scheduled
 
 
 def asked(namespace: str, name: str, replicas: int, priority: int) -> messages.ScheduleRequest:
@@ -155,8 +158,8 @@ async def answers_for(api: Plane, secret: str, *names: str) -> AsyncIterator[tup
     yield "ListQueue", queue
     bindings = await caller.ask("ListBindings")
     yield "ListBindings", bindings
-    for binding in bindings.bindings:
-        name = binding.metadata.name
+    for own in bindings.bindings:
+        name = own.metadata.name
         yield "GetBinding", await caller.ask("GetBinding", namespace="shop", name=name)
     yield "WatchBindings", await first_event(api, caller.metadata, "shop")
     paths = ["/ui/", "/ui/queue", "/ui/bindings", "/ui/about"]
@@ -261,3 +264,59 @@ async def test_failover_names_nobody_whom_its_reader_may_not_see(
             about = (await pages_of(api, secret, "/ui/about"))["/ui/about"]
             assert "zz-outage" not in about
             assert ("zz-europe" in about) == ("clusters" not in scope)
+
+
+# Fields of a request that hold one text, by the names of rpcs.
+TEXT_FIELDS = {
+    path.rpartition("/")[2]: {
+        field.name
+        for field in method.input_type.fields
+        if field.type == field.TYPE_STRING and not field.is_repeated
+    }
+    for path, method in METHODS.items()
+}
+
+
+def readings() -> list[str]:
+    """All rpcs that a viewer may call, and that answer once."""
+    return [
+        path.rpartition("/")[2]
+        for path, permission in DECLARED.items()
+        if Role.VIEWER in permission.roles and not METHODS[path].server_streaming
+    ]
+
+
+async def test_no_reading_rpc_names_nodes_of_a_cluster_that_its_caller_may_not_see(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        running_control_plane(database_url, tmp_path) as api,
+        api.connected("eu-1", report=report()) as europe,
+        api.connected("us-1", report=report()) as america,
+    ):
+        asking = scheduled(
+            api,
+            binding("web", placement={"replica_scheduling": DUPLICATED}),
+            node_timeout_seconds=30,
+        )
+        scheduling = asyncio.ensure_future(asking)
+        await answer_places(europe, "zz-node-of-europe")
+        await answer_places(america, "node-of-america")
+        decision = (await scheduling).decision
+        assert "zz-node-of-europe" in str(decision)
+        viewer, _ = await made(api, VIEWER, clusters=["us-*"])
+        answers = {}
+        values = {"id": decision.id, "namespace": "shop", "name": "web", "cluster": "us-1"}
+        for method in readings():
+            texts = TEXT_FIELDS[method]
+            request_fields = {name: value for name, value in values.items() if name in texts}
+            if method == "GetCluster":
+                request_fields["name"] = "us-1"
+            try:
+                answers[method] = str(await viewer.ask(method, **request_fields))
+            except grpc.aio.AioRpcError as refusal:
+                answers[method] = f"{refusal.details()} {refusal.trailing_metadata()}"
+        assert {method for method, text in answers.items() if "zz-node" in text} == set()
+        assert "node-of-america" in answers["GetDecision"]
+        assert "node-of-america" in answers["GetBinding"]
+        assert len(answers) > 15
