@@ -5,9 +5,9 @@ case and writes the answer.
 
 - ``table``: an operation, a call, and the table that the other modules fill
 - ``services``: the use cases that operations call
-- ``access``, ``clusters``, ``failover``, ``plans``, ``peers``: operations of those services
-- ``scheduling``, ``batches``, ``queue``, ``decisions``: operations of the service Scheduling
+- ``access``, ``clusters``, ``failover``, ``plans``: operations of those services
+- ``scheduling``, ``queue``, ``decisions``: operations of the service Scheduling
 - ``estimates``, ``scoring``: numbers about clusters and nodes
-- ``streams``: methods that stream, written out
+- ``streams``: methods that stream, written out, and the question to an agent
 - ``serving``: the table on a gRPC server
 """

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,16 +47,10 @@ class InProcess:
 
         ``request`` is what a caller of the API would send, where its scope has to be checked.
         """
-        path, started, code = f"{PACKAGE}{name}", time.perf_counter(), "OK"
-        try:
-            with self.gate.place(path, caller, address, limit):
-                check_scope(path, request or OPERATIONS[path].request_type(), caller)
-                yield
-        except BaseException as error:
-            code = result_of(error)
-            raise
-        finally:
-            self.gate.measures.end(path, code, time.perf_counter() - started)
+        path = f"{PACKAGE}{name}"
+        with self._measured(path), self.gate.place(path, caller, address, limit):
+            check_scope(path, request or OPERATIONS[path].request_type(), caller)
+            yield
 
     async def perform(
         self, name: str, caller: Principal, address: str, ask: Callable[[], Message], seconds: float
@@ -65,20 +59,24 @@ class InProcess:
 
         Raises FederationError; DeadlineMissed after so many seconds.
         """
-        path, started, code = f"{PACKAGE}{name}", time.perf_counter(), "OK"
-        ends_at = asyncio.get_running_loop().time() + seconds
+        path, ends_at = f"{PACKAGE}{name}", asyncio.get_running_loop().time() + seconds
+        with self._measured(path):
+            try:
+                async with asyncio.timeout_at(ends_at):
+                    with self.gate.place(path, caller, address):
+                        request = ask()
+                        await audit(path, request, caller, address)
+                        check_scope(path, request, caller)
+                        call = OperationCall(caller=caller, services=self.services, ends_at=ends_at)
+                        return await as_seen(await OPERATIONS[path].perform(call, request), caller)
+            except TimeoutError as error:
+                raise DeadlineMissed from error
+
+    @contextmanager
+    def _measured(self, path: str) -> Iterator[None]:
+        started, code = time.perf_counter(), "OK"
         try:
-            async with asyncio.timeout(seconds):
-                with self.gate.place(path, caller, address):
-                    request = ask()
-                    await audit(path, request, caller, address)
-                    check_scope(path, request, caller)
-                    call = OperationCall(caller=caller, services=self.services, ends_at=ends_at)
-                    answer = await OPERATIONS[path].perform(call, request)
-                    return await as_seen(answer, caller)
-        except TimeoutError as error:
-            code = result_of(DeadlineMissed())
-            raise DeadlineMissed from error
+            yield
         except BaseException as error:
             code = result_of(error)
             raise

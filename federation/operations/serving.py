@@ -15,16 +15,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from federation.operations import (
     access,
-    batches,
     clusters,
     decisions,
     estimates,
     failover,
-    peers,
     plans,
     queue,
     scheduling,
     scoring,
+    streams,
 )
 from federation.operations.services import Services
 from federation.operations.table import OPERATIONS, Operation, OperationCall
@@ -34,22 +33,22 @@ from federation.services.values import Principal, PrincipalKind
 
 # Importing a module fills the table.
 MODULES = (
-    *(access, batches, clusters, decisions, estimates, failover),
-    *(peers, plans, queue, scheduling, scoring),
+    *(access, clusters, decisions, estimates, failover),
+    *(plans, queue, scheduling, scoring, streams),
 )
 # The caller of a method that takes no credential.
 ANYBODY = Principal(kind=PrincipalKind.SUBJECT, name="somebody unknown")
 
 
 def add_methods(
-    server: grpc.aio.Server, services: Services, streams: Mapping[str, Callable[..., Any]]
+    server: grpc.aio.Server, services: Services, methods: Mapping[str, Callable[..., Any]]
 ) -> None:
-    """Serve all operations, and these streams."""
+    """Serve all operations, and these methods that stream."""
     handlers: defaultdict[str, dict[str, Handler]] = defaultdict(dict)
     for path, operation in OPERATIONS.items():
         _, service, method = path.split("/")
         handlers[service][method] = _unary_handler(operation, services)
-    for path, behaviour in streams.items():
+    for path, behaviour in methods.items():
         _, service, method = path.split("/")
         handlers[service][method] = _stream_handler(path, behaviour)
     for service, by_method in handlers.items():

@@ -1,4 +1,4 @@
-"""Methods that stream: watches, a plan as it goes on, and the stream of an agent.
+"""Methods that stream, and those of agents and of other control planes.
 
 Must not decide who may call them: they pass the gate as operations do.
 """
@@ -6,7 +6,7 @@ Must not decide who may call them: they pass the gate as operations do.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import grpc
 
@@ -16,6 +16,7 @@ from federation.codec.violations import Violations
 from federation.model.errors import Unavailable
 from federation.operations.plans import plan_id
 from federation.operations.services import Services
+from federation.operations.table import OperationCall, operation
 from federation.rpc.calls import Context, caller
 from federation.rpc.watching import (
     bindings_response,
@@ -28,10 +29,23 @@ from federation.services.threads import ENCODING
 from federation.services.values import Principal
 from federation.v1.agents_pb2 import ConnectRequest, ConnectResponse
 from federation.v1.clusters_pb2 import WatchClustersRequest
+from federation.v1.peers_pb2 import AskAgentRequest, AskAgentResponse
 from federation.v1.rebalance_pb2 import WatchPlanRequest, WatchPlanResponse
 from federation.v1.scheduling_pb2 import WatchBindingsRequest
 
 Write = Callable[[ConnectResponse], Awaitable[None]]
+
+
+# For a peer that names no deadline; all of ours do.
+MAX_ASK_SECONDS: Final = 10.0
+
+
+@operation("Peers/AskAgent", checked=False)
+async def ask_agent(call: OperationCall, request: AskAgentRequest) -> AskAgentResponse:
+    """Hand a question of another control plane to an agent of ours."""
+    seconds = call.seconds_left
+    limit = MAX_ASK_SECONDS if seconds is None else max(0.0, seconds)
+    return await call.services.ask_agent(request, limit)
 
 
 class Converse(Protocol):

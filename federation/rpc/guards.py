@@ -194,7 +194,7 @@ class Guard:
             raise InvalidRequest.of("", rule, reason="UNDECODABLE")
         return decoded(request)
 
-    async def _served(self, context: Context, work: Work) -> Any:
+    async def _served(self, context: Context, work: CallWork) -> Any:
         started, code = time.perf_counter(), grpc.StatusCode.OK.name
         try:
             answer = await self._answered(context, work)
@@ -212,7 +212,7 @@ class Guard:
             seconds = None if is_stream else time.perf_counter() - started
             self.gate.measures.end(self.method, code, seconds)
 
-    async def _answered(self, context: Context, work: Work) -> Any:
+    async def _answered(self, context: Context, work: CallWork) -> Any:
         seconds = seconds_left(context)
         # gRPC itself keeps the deadline of a caller who gave one.
         unlimited = self.handler.response_streaming or seconds is not None
@@ -252,7 +252,7 @@ class Guard:
 
 
 # What a call does once it is let in, with what its request is read within.
-Work: TypeAlias = Callable[[GuardedCall, Reading], Awaitable[Any]]
+CallWork: TypeAlias = Callable[[GuardedCall, Reading], Awaitable[Any]]
 
 
 async def while_admitted(

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.operations import batches, scoring
+from federation.operations import scheduling as batches
+from federation.operations import scoring
 from federation.rpc.pages import page_token
 from federation.v1.resource_pb2 import (
     Cluster,

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.operations import batches
+from federation.operations import scheduling as batches
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Profiles, Score
 from federation.v1.resource_pb2 import Placement, ResourceBinding
 from federation.v1.scheduling_pb2 import (

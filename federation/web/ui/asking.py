@@ -106,7 +106,7 @@ class Asking:
         if any(asked.values()):
             try:
                 shape = shape_of(asked)
-                answer = await self._use_cases.availability.estimate(
+                answer = await self._use_cases.services.availability.estimate(
                     [shape], self._seen(scope), EstimateOptions()
                 )
                 fit = await DRAWING.run(fit_of, answer)
@@ -122,7 +122,9 @@ class Asking:
         try:
             binding, warnings = await DECODING.run(binding_in, text)
             refuse_unseen(binding, scope)
-            previewed = await self._use_cases.previews.preview(binding, adopt=False, wait=True)
+            previewed = await self._use_cases.services.previews.preview(
+                binding, adopt=False, wait=True
+            )
         except FederationError as refused:
             return self._page(text=text, error=refused, status=422)
         return await self._previewed(text, previewed, warnings, scope)
@@ -131,7 +133,7 @@ class Asking:
         """The clusters that are meant, none: the whole fleet. Raises NotFound."""
         if scope.sees_all_clusters:
             return ()
-        names = self._use_cases.availability.cluster_names()
+        names = self._use_cases.services.availability.cluster_names()
         seen = tuple(filter(scope.sees_cluster, names))
         if not seen:
             raise NotFound("There is no cluster that your token may see.")

@@ -86,7 +86,7 @@ class Comparing:
     """The page that compares; raises what previews raise."""
 
     def __init__(self, use_cases: UseCases) -> None:
-        self._previews = use_cases.previews
+        self._previews = use_cases.services.previews
 
     async def form(self, request: Request, _: Scope) -> Page:
         if text_of(request, "example"):

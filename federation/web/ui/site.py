@@ -179,9 +179,9 @@ class Ui:
     """The page: its ``routes``, and what is told of changes until it is closed."""
 
     def __init__(self, use_cases: UseCases, access: UiAccess, listen: Address) -> None:
-        self._clock = use_cases.clock
-        self._admission = Admission(use_cases.identity, use_cases.clock, access, listen)
-        self._trail = use_cases.audit
+        self._clock = use_cases.services.clock
+        self._admission = Admission(use_cases.identity, use_cases.services.clock, access, listen)
+        self._trail = use_cases.services.trail
         self._calls = use_cases.calls
         self._views = views = Views(use_cases)
         # Views that change by themselves, and have no forms.
@@ -196,10 +196,10 @@ class Ui:
             "/decision": ViewMethod("Scheduling/GetDecision", views.decision),
             "/audit": ViewMethod("Access/ListAudit", views.audit),
         }
-        self._fragments = Fragments(use_cases.clock, self._fragment)
+        self._fragments = Fragments(use_cases.services.clock, self._fragment)
         self._asking = Asking(use_cases)
         self._comparing = Comparing(use_cases)
-        self._plans = PlanViews(use_cases.plans)
+        self._plans = PlanViews(use_cases.services.plans)
         self._what_ifs = WhatIfViews(use_cases)
         self._pulse = Pulse()
         self._is_off = access is UiAccess.OFF

@@ -1,4 +1,4 @@
-"""What the page asks: the use cases that callers of the API reach, too.
+"""The parts that the page asks, beside the operations of the API.
 
 Must not do anything by itself.
 """
@@ -9,19 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from federation.operations.in_process import InProcess
-from federation.services.access.audit import AuditTrail
+from federation.operations.services import Services
 from federation.services.duties import Duties
-from federation.services.estimates.availability import Availability
-from federation.services.failover.control import FailoverControl
 from federation.services.fleet.registry import FleetOwner
-from federation.services.history import DecisionHistory
 from federation.services.members.identity import Identity
 from federation.services.members.replicas import Replicas
-from federation.services.plans.control import PlanControl
-from federation.services.ports import Clock
-from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.previews import Previews
-from federation.services.waiting.steering import Queueing
 from federation.simulation.what_if_runs import RecentAnswer, RecentQuestion
 
 
@@ -33,18 +25,14 @@ class UseCases:
 
     calls: InProcess
     fleet: FleetOwner
-    scheduling: Scheduling
-    previews: Previews
-    queueing: Queueing
-    history: DecisionHistory
-    availability: Availability
-    failover: FailoverControl
-    plans: PlanControl
     identity: Identity
     replicas: Replicas
     duties: Duties
-    clock: Clock
     what_if: Callable[[RecentQuestion], Awaitable[RecentAnswer]]
-    audit: AuditTrail
     why_not_ready: Callable[[], Awaitable[str | None]]
     database: str
+
+    @property
+    def services(self) -> Services:
+        """The use cases behind the operations."""
+        return self.calls.services

@@ -71,7 +71,7 @@ class Views:
 
     def __init__(self, use_cases: UseCases) -> None:
         self._use_cases = use_cases
-        self._overview = Overview(use_cases.fleet, use_cases.clock)
+        self._overview = Overview(use_cases.fleet, use_cases.services.clock)
         self._rooms = RoomHistory()
 
     async def keep_looking(self) -> None:
@@ -108,7 +108,7 @@ class Views:
 
     async def cluster(self, request: Request, scope: Scope) -> Page:
         name = required_text(request, "name")
-        fleet, now = self._use_cases.fleet, self._use_cases.clock.now()
+        fleet, now = self._use_cases.fleet, self._use_cases.services.clock.now()
         view = fleet.view(name)
         outstanding = fleet.ledger(name).outstanding()
         report = view.state.report
@@ -141,7 +141,7 @@ class Views:
         namespace, after = text_of(request, "namespace"), text_of(request, "after_name")
         place = (text_of(request, "after_namespace"), after) if after else None
         part, standing = text_of(request, "name"), standing_of(request)
-        page = await self._use_cases.scheduling.list_bindings(
+        page = await self._use_cases.services.scheduling.list_bindings(
             namespace, place, ROWS, among=scope.namespaces, part=part, standing=standing
         )
         return Page(
@@ -159,9 +159,11 @@ class Views:
 
     async def binding(self, request: Request, scope: Scope) -> Page:
         namespace, name = text_of(request, "namespace"), required_text(request, "name")
-        view = await self._use_cases.scheduling.get_binding(namespace, name)
+        view = await self._use_cases.services.scheduling.get_binding(namespace, name)
         wanted = DecisionFilter(namespace=namespace, name=name)
-        history = await self._use_cases.history.list_decisions(wanted, None, MOST_DECISIONS)
+        history = await self._use_cases.services.history.list_decisions(
+            wanted, None, MOST_DECISIONS
+        )
         return Page(
             template="binding",
             title=view.binding.key,
@@ -180,7 +182,7 @@ class Views:
     async def queue(self, request: Request, scope: Scope) -> Page:
         namespace = text_of(request, "namespace")
         after = queue_place_of(request)
-        page = await self._use_cases.queueing.list(
+        page = await self._use_cases.services.queueing.list(
             namespace, None, after, ROWS, among=scope.namespaces
         )
         return Page(
@@ -199,7 +201,7 @@ class Views:
     async def gangs(self, request: Request, scope: Scope) -> Page:
         namespace, after = text_of(request, "namespace"), text_of(request, "after_name")
         place = (text_of(request, "after_namespace"), after) if after else None
-        found = await self._use_cases.queueing.gangs(
+        found = await self._use_cases.services.queueing.gangs(
             namespace, place, ROWS + 1, among=scope.namespaces
         )
         return Page(
@@ -220,7 +222,7 @@ class Views:
         namespace, name = text_of(request, "namespace"), required_text(request, "name")
         if not scope.sees_namespace(namespace):
             raise NotFound(f"There is no gang {binding_key(namespace, name)!r}.")
-        members = await self._use_cases.queueing.gang(namespace, name)
+        members = await self._use_cases.services.queueing.gang(namespace, name)
         waiting = [each.wait for each in members if each.wait is not None]
         return Page(
             template="gang",
@@ -239,7 +241,7 @@ class Views:
 
     async def decision(self, request: Request, scope: Scope) -> Page:
         decision_id = required_text(request, "id")
-        record = await self._use_cases.scheduling.get_decision(decision_id)
+        record = await self._use_cases.services.scheduling.get_decision(decision_id)
         # A trace says something of every cluster.
         if not scope.sees_all_clusters or not scope.sees_namespace(record.namespace):
             raise NotFound(f"There is no decision {decision_id!r}.")
@@ -261,7 +263,7 @@ class Views:
         after = (at, number_of(request, "id", least=0, most=LARGEST) or 0) if at else None
         credential = text_of(request, "credential")
         wanted = AuditFilter(credential_id=credential)
-        records = await self._use_cases.audit.list(wanted, after, ROWS + 1)
+        records = await self._use_cases.services.trail.list(wanted, after, ROWS + 1)
         return Page(
             template="audit",
             title="Audit",
@@ -275,7 +277,7 @@ class Views:
 
     async def about(self, _: Request, scope: Scope) -> Page:
         use_cases = self._use_cases
-        failover = await use_cases.failover.overview(scope)
+        failover = await use_cases.services.failover.overview(scope)
         return Page(
             template="about",
             title="About",

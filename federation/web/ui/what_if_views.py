@@ -30,9 +30,9 @@ class WhatIfViews:
     """The form, and its answer: for callers who may export traces, as names of all are in it."""
 
     def __init__(self, use_cases: UseCases) -> None:
-        self._history = use_cases.history
+        self._history = use_cases.services.history
         self._play = use_cases.what_if
-        self._clock = use_cases.clock
+        self._clock = use_cases.services.clock
 
     async def form(self, _: Request, __: Scope) -> Page:
         return _page(asked=dict.fromkeys(("without", "cordoned", "policies"), ""))
