@@ -17,6 +17,7 @@ import asyncpg
 from sqlalchemy import URL, make_url
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
+from federation.store.engine import SCHEMA
 from lab.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
@@ -185,7 +186,7 @@ def run(work: Awaitable[T]) -> T:
 async def connect(url: str | URL) -> asyncpg.Connection:
     """A plain asyncpg connection to what a SQLAlchemy URL names."""
     _, options = dialect().create_connect_args(make_url(url))
-    return await asyncpg.connect(**options)
+    return await asyncpg.connect(**options, server_settings={"search_path": SCHEMA})
 
 
 @asynccontextmanager

@@ -144,8 +144,8 @@ OF_BINDINGS: Final[Mapping[str, str]] = {
         SELECT 0, 'binding', $2::bytea, n, now() - (100000 - n) * interval '30 ms'
         FROM generate_series(1, least($1, 100000)) AS n
     """,
-    "request": """
-        INSERT INTO request (caller, key, body_hash, answer, created_at)
+    "idempotency_key": """
+        INSERT INTO idempotency_key (caller, key, body_hash, answer, created_at)
         SELECT 'caller' || n % 20, 'key' || n, sha256(n::text::bytea), '',
             now() - n * interval '1 second'
         FROM generate_series(1, $1 / 2) AS n WHERE $2::text IS NULL

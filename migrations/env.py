@@ -17,6 +17,7 @@ def run(connection: Connection) -> None:
         connection=connection,
         target_metadata=metadata,
         transaction_per_migration=True,
+        version_table_schema=context.config.attributes["schema"],
         compare_server_default=True,
     )
     with context.begin_transaction():

@@ -27,35 +27,12 @@ OLDEST: Final = "15"
 ALONE: Final = ("COMMIT;\n", "BEGIN;\n")
 LIMITS: Final = "SET lock_timeout = '5s';\nSET statement_timeout = '300s';\n"
 
-UNRELEASED: Final = "no release has the table yet: nobody's rows are locked"
-FEW_ROWS: Final = "the table has a row for each token that people made: it is read at once"
-WIDENED: Final = "the same constraint comes back at once, and takes all that it took before"
-INDEX, NO_INDEX = "require-concurrent-index-creation", "require-concurrent-index-deletion"
-NOT_VALID, NO_CONSTRAINT = "constraint-missing-not-valid", "ban-drop-constraint"
-PARTITIONED: Final = (
-    "the table becomes a partition of one that has its name, in this one transaction: nothing asks "
-    "for its constraints and indexes by name, and lock_timeout bounds the wait"
-)
 STOPPED: Final = "no control plane runs meanwhile, and the table was emptied just before"
 # By revision and rule.
 EXCUSED: Final[Mapping[tuple[str, str], str]] = {
-    ("0003", INDEX): UNRELEASED,
-    ("0003", NO_INDEX): UNRELEASED,
-    ("0005", INDEX): UNRELEASED,
-    ("0007", INDEX): UNRELEASED,
-    ("0009", INDEX): UNRELEASED,
-    ("0013", NO_CONSTRAINT): WIDENED,
-    ("0013", NOT_VALID): FEW_ROWS,
-    ("0014", NOT_VALID): FEW_ROWS,
-    ("0015", INDEX): UNRELEASED,
-    ("0015", NO_INDEX): UNRELEASED,
-    ("0017", INDEX): PARTITIONED,
-    ("0017", NO_CONSTRAINT): PARTITIONED,
-    ("0017", "renaming-object"): PARTITIONED,
-    ("0017", "renaming-table"): PARTITIONED,
     ("0030", "adding-required-field"): STOPPED,
     ("0030", "ban-drop-column"): STOPPED,
-    ("0030", NOT_VALID): STOPPED,
+    ("0030", "constraint-missing-not-valid"): STOPPED,
 }
 
 

@@ -32,7 +32,10 @@ UNASKED_SECONDS = 1.0
 # Ends a statement on our side when the server does not even answer that it gave up.
 COMMAND_SECONDS = 15.0
 PROGRAM = "fedsched"
+# All tables lie in a schema of our own, and statements name them without it.
+SCHEMA = "fedsched"
 SERVER_SETTINGS = {
+    "search_path": SCHEMA,
     "statement_timeout": "10s",
     "lock_timeout": "3s",
     # A decision that was acknowledged is never lost.
@@ -78,6 +81,12 @@ CHANGED = "The tables of the database were changed just now; try again."
 NO_PARTITION = (
     "A table has no partition for today: the duty “make partitions” makes them two weeks ahead; "
     "`federation doctor` says why it fails."
+)
+LOST_SETTINGS = (
+    "A session of this control plane has the search_path {path}, although it asked for "
+    f"{SCHEMA}: a pooler drops the settings that sessions begin with. Connect to the server "
+    "directly, or set them for the role: ALTER ROLE … IN DATABASE … SET search_path = "
+    f"{SCHEMA}."
 )
 CROWDED = "The database is out of connections or memory; try again later."
 
@@ -157,6 +166,14 @@ def create_engine(url: str, part: str = "") -> AsyncEngine:
 
 def _connected(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.run_async(lost_peers.notice_lost_server)
+    connection.run_async(_check_search_path)
+
+
+async def _check_search_path(connection: Any) -> None:
+    """Raises Unavailable where a pooler drops the settings that a session begins with."""
+    path = await connection.fetchval("SHOW /* fedsched:connection.search_path */ search_path")
+    if path != SCHEMA:
+        raise Unavailable(LOST_SETTINGS.format(path=path), reason=IMPAIRED)
 
 
 def _leave_out_the_dead(engine: AsyncEngine) -> None:

@@ -30,16 +30,18 @@ SERVER = text("""
 """)
 ENSURE = text(
     "INSERT /* fedsched:history.ensure */ "
-    "INTO history (database) VALUES ('') ON CONFLICT DO NOTHING"
+    "INTO database_incarnation (database) VALUES ('') ON CONFLICT DO NOTHING"
 )
 # Whoever guesses credentials has this asked again and again.
-IS_THERE = Prepared(text("SELECT /* fedsched:history.is_there */ 1 FROM history"))
-GET = text("SELECT /* fedsched:history.get */ id::text, database FROM history")
-LOCK = text("SELECT /* fedsched:history.lock */ id::text, database FROM history FOR UPDATE")
-SETTLE = text("UPDATE /* fedsched:history.settle */ history SET database = :server")
+IS_THERE = Prepared(text("SELECT /* fedsched:history.is_there */ 1 FROM database_incarnation"))
+GET = text("SELECT /* fedsched:history.get */ id::text, database FROM database_incarnation")
+LOCK = text(
+    "SELECT /* fedsched:history.lock */ id::text, database FROM database_incarnation FOR UPDATE"
+)
+SETTLE = text("UPDATE /* fedsched:history.settle */ database_incarnation SET database = :server")
 RENEW = text(
     "UPDATE /* fedsched:history.renew */ "
-    "history SET id = gen_random_uuid(), database = :server RETURNING id::text"
+    "database_incarnation SET id = gen_random_uuid(), database = :server RETURNING id::text"
 )
 
 # Capacity rows in the order in which everybody takes them.
@@ -56,7 +58,7 @@ FORGET_REPORTS = text("""
 )
 FORGET_JOURNAL = text("TRUNCATE /* fedsched:history.forget_journal */ journal")
 MOVE_HORIZON = text("""
-    INSERT /* fedsched:history.move_horizon */ INTO journal_horizon (id)
+    INSERT /* fedsched:history.move_horizon */ INTO journal_pruned_to (id)
     SELECT last_value FROM journal_id_seq WHERE is_called
     ON CONFLICT (is_only) DO UPDATE SET id = excluded.id
 """)
@@ -66,7 +68,7 @@ HOLDS = text("""
     SELECT /* fedsched:history.holds */ EXISTS (
         SELECT FROM journal WHERE id = :id AND created_at = :created_at
     ) OR EXISTS (
-        SELECT FROM journal_horizon WHERE journal_horizon.id >= :id
+        SELECT FROM journal_pruned_to WHERE journal_pruned_to.id >= :id
     )
 """).bindparams(
     bindparam("id", type_=BigInteger),

@@ -129,7 +129,7 @@ PRUNE = text("""
         WHERE journal.id = oldest.id AND oldest.created_at < now() - :age
         RETURNING journal.id
     ), marked AS (
-        INSERT INTO journal_horizon AS stored (id)
+        INSERT INTO journal_pruned_to AS stored (id)
         SELECT max(id) FROM gone HAVING count(*) > 0
         ON CONFLICT (is_only) DO UPDATE SET id = excluded.id WHERE stored.id < excluded.id
     )

@@ -59,7 +59,7 @@ journal = Table(
 # One row: what the database went through, and which database of which server it is. None once the
 # tables were emptied.
 history = Table(
-    "history",
+    "database_incarnation",
     metadata,
     Column(
         "is_only",
@@ -87,7 +87,7 @@ history = Table(
 
 # One row, the newest place of the journal that was forgotten; none before the first.
 journal_horizon = Table(
-    "journal_horizon",
+    "journal_pruned_to",
     metadata,
     Column(
         "is_only",
@@ -138,7 +138,7 @@ reservation = Table(
 
 # Answers under idempotency keys.
 request = Table(
-    "request",
+    "idempotency_key",
     metadata,
     Column("caller", Text, primary_key=True, comment="Id of the credential of the caller."),
     Column("key", Text, primary_key=True, comment="Idempotency key."),

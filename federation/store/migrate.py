@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final, TypeVar
@@ -19,23 +20,30 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from alembic.script.revision import ResolutionError
 from sqlalchemy import Connection, NullPool, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.store.engine import (
     CONNECT_SECONDS,
+    SCHEMA,
     TOO_SLOW,
     application_name,
     driver_target,
     translated,
 )
+from federation.store.moved_tables import move_tables
 
 T = TypeVar("T")
 
-HEAD = "head"
-NEXT = "+1"
+# The first revision of this release's schema, and those of earlier releases that lead to it. Those
+# that were taken in by a later one are done again: its steps may run again.
+BASELINE: Final = "1000"
+NEWEST: Final = "fedsched@head"
+NEWEST_EARLIER: Final = "earlier@head"
+FIRST_READ: Final = "0019"
+COMMIT_OF_FIRST: Final = "fe7cb724"
+TAKEN_IN: Final = frozenset({f"00{number}" for number in range(20, 27)})
 
 # Two programs that start at once: the second waits for the first, and then finds nothing to do.
 LOCK_NAME: Final = "fedsched migrations"
@@ -48,6 +56,25 @@ STATEMENT_TIMEOUT: Final = "300s"
 
 # Settings and locks of a session get lost where a pooler gives each transaction another server
 # process, and a lock is held there by nobody's session for ever. These end with the transaction.
+# Other programs may have an alembic_version, too.
+_SCHEMAS = text("""
+    SELECT /* fedsched:migrations.schemas */ nspname
+    FROM pg_namespace JOIN pg_class ON relnamespace = pg_namespace.oid
+    WHERE relname = 'alembic_version' AND EXISTS (
+        SELECT FROM pg_class AS other
+        WHERE other.relnamespace = pg_namespace.oid AND other.relname = 'cluster_capacity'
+    )
+    ORDER BY nspname
+""")
+# Who may not make it finds it made, by somebody who may.
+_MAKE_SCHEMA = text(f"""
+    DO /* fedsched:migrations.make_schema */ $$ BEGIN
+        IF to_regnamespace('{SCHEMA}') IS NULL THEN
+            CREATE SCHEMA {SCHEMA};
+        END IF;
+    END $$
+""")
+_STAMP = text("UPDATE /* fedsched:migrations.stamp */ alembic_version SET version_num = :revision")
 _SET = text("SELECT /* fedsched:migrations.set */ set_config(:setting, :value, true)")
 # Tried and not waited for: CREATE INDEX CONCURRENTLY waits for statements that wait for its lock.
 _LOCK = text(
@@ -105,30 +132,74 @@ def upgrade(url: str) -> None:
 
 
 def current(url: str) -> str | None:
-    """The revision a database is at, None before the first. Raises Unavailable."""
+    """The revision a database is at, None before the first.
 
-    async def revision(engine: AsyncEngine) -> str | None:
-        async with engine.connect() as connection:
-            return await connection.run_sync(_revision)
-
-    return _with_engine(url, revision)
+    Raises Unavailable, and PreconditionFailed where tables of ours are in several schemas.
+    """
+    place = _with_engine(url, _on_connection(_place))
+    return place.revision if place else None
 
 
 def pending(url: str) -> list[str]:
     """The revisions ``upgrade`` would run, oldest first.
 
-    Raises Unavailable, and PreconditionFailed when a newer release migrated the database.
+    Raises Unavailable, and PreconditionFailed when a newer release migrated the database, or one
+    that is too old.
     """
-    at = current(url)
-    try:
-        missing = list(_scripts().iterate_revisions(HEAD, at or "base"))
-    except ResolutionError as error:
+    return _missing(_with_engine(url, _on_connection(_place)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The schema that the tables of a database are in, and their revision."""
+
+    schema: str
+    revision: str
+
+
+def _place(connection: Connection) -> _Place | None:
+    """Find the tables wherever they are: no second, empty set is made. None: there are none."""
+    schemas = connection.scalars(_SCHEMAS).all()
+    if len(schemas) > 1:
         raise PreconditionFailed(
-            f"The database is at revision {at}, which this release does not know: "
-            "a newer release migrated it.",
-            reason="SCHEMA_AHEAD",
-        ) from error
-    return [script.revision for script in missing][::-1]
+            f"The database has tables of ours in the schemas {', '.join(schemas)}: which of them "
+            "are in use is not known. Rename or drop the others."
+        )
+    for schema in schemas:
+        options = {"version_table_schema": schema}
+        revision = MigrationContext.configure(connection, opts=options).get_current_revision()
+        return _Place(schema=schema, revision=revision or "")
+    return None
+
+
+def _missing(place: _Place | None) -> list[str]:
+    """Return the revisions from a place to the newest one. Raises PreconditionFailed."""
+    new = _revisions(NEWEST, "base")
+    if place is None:
+        return new
+    if place.revision in new:
+        return new[new.index(place.revision) + 1 :]
+    earlier = _revisions(NEWEST_EARLIER, "base")
+    if place.revision in TAKEN_IN:
+        return [*earlier[1:], *new]
+    if place.revision in earlier:
+        return [*earlier[earlier.index(place.revision) + 1 :], *new]
+    if place.revision < FIRST_READ:
+        raise PreconditionFailed(
+            f"The database is at revision {place.revision}, which is older than this release "
+            f"reads: first run `federation migrate` of commit {COMMIT_OF_FIRST}.",
+            reason="SCHEMA_TOO_OLD",
+        )
+    raise PreconditionFailed(
+        f"The database is at revision {place.revision}, which this release does not know: "
+        "a newer release migrated it.",
+        reason="SCHEMA_AHEAD",
+    )
+
+
+def _revisions(newest: str, oldest: str) -> list[str]:
+    scripts = ScriptDirectory.from_config(_config()).iterate_revisions(newest, oldest)
+    return [script.revision for script in scripts][::-1]
 
 
 def is_pooled(url: str) -> bool:
@@ -155,25 +226,47 @@ def is_pooled(url: str) -> bool:
 
 def _run_next(connection: Connection) -> bool:
     """Run the oldest migration that is missing; return whether there was one."""
-    is_missing = _revision(connection) != _scripts().get_current_head()
+    place = _place(connection)
+    missing = _missing(place)
     connection.rollback()
-    if is_missing:
-        event.listen(connection, "begin", _limit)
+    if not missing:
+        return False
+    is_first = missing[0] == BASELINE
+    schema = SCHEMA if place is None or is_first else place.schema
+
+    def begun(connection: Connection) -> None:
+        _limit(connection, schema)
+
+    event.listen(connection, "begin", begun)
+    if is_first:
+        connection.execute(_MAKE_SCHEMA)
+    if is_first and place is not None:
+        move_tables(connection, place.schema)
+        _stamp(connection, BASELINE)
+    elif place is not None and place.revision in TAKEN_IN:
+        _stamp(connection, FIRST_READ)
+    connection.commit()
+    if place is None or not is_first:
         config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, NEXT)
-        connection.rollback()
-        event.remove(connection, "begin", _limit)
-    return is_missing
+        config.attributes.update(connection=connection, schema=schema)
+        command.upgrade(config, missing[0])
+    connection.rollback()
+    event.remove(connection, "begin", begun)
+    return True
 
 
-def _limit(connection: Connection) -> None:
-    """Let no transaction of a migration wait, or run, for long."""
+def _stamp(connection: Connection, revision: str) -> None:
+    connection.execute(_STAMP, {"revision": revision})
+
+
+def _limit(connection: Connection, schema: str) -> None:
+    """Let no transaction of a migration wait, or run, for long; its tables are in the schema."""
     if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
         return
     for setting, value in (
         ("lock_timeout", LOCK_TIMEOUT),
         ("statement_timeout", STATEMENT_TIMEOUT),
+        ("search_path", schema),
     ):
         connection.execute(_SET, {"setting": setting, "value": value})
 
@@ -204,10 +297,6 @@ async def _held_by(connection: AsyncConnection) -> str:
     )
 
 
-def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
-
-
 def _config() -> Config:
     config = Config()
     # The option is a template: a per cent sign in the path would start a placeholder.
@@ -215,8 +304,12 @@ def _config() -> Config:
     return config
 
 
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_config())
+def _on_connection(act: Callable[[Connection], T]) -> Callable[[AsyncEngine], Awaitable[T]]:
+    async def acted(engine: AsyncEngine) -> T:
+        async with engine.connect() as connection:
+            return await connection.run_sync(act)
+
+    return acted
 
 
 def _with_engine(url: str, act: Callable[[AsyncEngine], Awaitable[T]]) -> T:

@@ -112,7 +112,7 @@ FREE: Final = _names("""
     bindings.names bindings.of_gang bindings.page bindings.peers bindings.preemptible
     bindings.to_decide bindings.waiting
     clusters.add_capacity clusters.all clusters.find
-    connection.check_client
+    connection.check_client connection.search_path
     credentials.add credentials.add_join_token credentials.ages credentials.find
     credentials.find_admin credentials.join_tokens credentials.serial
     decision_inputs.find
@@ -125,7 +125,8 @@ FREE: Final = _names("""
     journal.bounds journal.holder journal.oldest journal.read journal.read_ahead
     journal.take_floor
     kept_reports.add kept_reports.now kept_reports.pictures kept_reports.rounds kept_reports.size
-    migrations.backend migrations.holders migrations.keep migrations.lock migrations.set
+    migrations.backend migrations.holders migrations.keep migrations.lock migrations.make_schema
+    migrations.names migrations.schemas migrations.set migrations.stamp migrations.tables
     partitions.days_left partitions.missing partitions.oldest partitions.patience
     plans.active plans.add plans.away plans.get plans.page plans.running plans.steps
     plans.steps_since

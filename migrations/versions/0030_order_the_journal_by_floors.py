@@ -21,12 +21,10 @@ FLOOR = (
     "Newest id as the transaction locked its floor, below all of its entries; entries above the "
     "least floor of an open transaction are not read yet."
 )
-XID = (
-    "Id of the transaction; entries of the oldest one that still runs, and later ones, are not "
-    "read yet."
+ORDER = (
+    "Changes that were committed, for all control planes to read in the order of id; pruned after "
+    "an hour or so."
 )
-ORDER = "Changes that were committed, for all control planes to read in the order of {}; pruned "
-ORDER += "after an hour or so."
 
 
 def upgrade() -> None:
@@ -38,25 +36,4 @@ def upgrade() -> None:
     op.execute(
         "INSERT INTO journal_horizon (id) SELECT last_value FROM journal_id_seq WHERE is_called"
     )
-    op.create_table_comment("journal", ORDER.format("id"))
-
-
-def downgrade() -> None:
-    op.execute("TRUNCATE journal, journal_horizon")
-    op.create_table_comment("journal", ORDER.format("(xid, id)"))
-    op.add_column(
-        "journal_horizon",
-        sa.Column("xid", sa.BigInteger(), nullable=False, comment="journal.xid of the entry."),
-    )
-    op.drop_column("journal", "floor")
-    op.add_column(
-        "journal",
-        sa.Column(
-            "xid",
-            sa.BigInteger(),
-            nullable=False,
-            server_default=sa.text("pg_current_xact_id()::text::bigint"),
-            comment=XID,
-        ),
-    )
-    op.create_index("ix_journal_xid_id", "journal", ["xid", "id"])
+    op.create_table_comment("journal", ORDER)

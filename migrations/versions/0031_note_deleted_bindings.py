@@ -43,7 +43,3 @@ def upgrade() -> None:
         comment="Bindings that were deleted, for traces and replays; pruned as decisions are.",
     )
     op.execute(FILL)
-
-
-def downgrade() -> None:
-    op.drop_table("binding_deletion")

@@ -26,7 +26,3 @@ def upgrade() -> None:
         comment="Version that the newest report made; 0: a release stored it that did not say.",
     )
     op.add_column("cluster_capacity", column)
-
-
-def downgrade() -> None:
-    op.drop_column("cluster_capacity", "report_version")

@@ -30,7 +30,7 @@ INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 MEBIBYTE = 1 << 20
 MAX_INT64 = 2**63 - 1
 # Control planes write into these with nobody calling; and who was refused is recorded.
-BEATING = {f"public.{name}" for name in ("duty", "presence", "replica", "audit", "audit_head")}
+BEATING = {f"fedsched.{name}" for name in ("duty", "presence", "replica", "audit", "audit_head")}
 ROWS = "SELECT (to_jsonb(one) - 'last_used_at' - 'last_used_from')::text FROM {} one"
 BINDING = {
     "apiVersion": "work.karmada.io/v1alpha2",

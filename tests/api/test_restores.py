@@ -26,7 +26,7 @@ pytestmark = pytest.mark.expected_errors("the database went back", "There is no 
 
 CORES = 4
 WENT_BACK = "the database went back to an earlier state"
-EMPTY = "TRUNCATE history, cluster, reservation, journal CASCADE"
+EMPTY = "TRUNCATE database_incarnation, cluster, reservation, journal CASCADE"
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 numbers = itertools.count()
 
@@ -189,7 +189,7 @@ async def test_another_server_may_lack_what_nobody_here_knows(world: World) -> N
     one = await world.start()
     agent = await world.joined(one)
     # As after the promotion of a standby: nothing that is known here is lost.
-    await one.sql("UPDATE history SET database = database || '0'")
+    await one.sql("UPDATE database_incarnation SET database = database || '0'")
     await one.lose_connections()
     assert not await is_placed(one, "web", 1)
     await agent.report()
@@ -206,7 +206,7 @@ async def unsuspecting(world: World) -> tuple[Plane, Any]:
     assert await is_placed(one, "lost", 1)
     await world.stop(one)
     world.put_back(copy)
-    await one.sql("UPDATE history SET database = ''")
+    await one.sql("UPDATE database_incarnation SET database = ''")
     late = await world.start()
     return late, at(late, agent.caller)
 

@@ -24,8 +24,8 @@ from lab.servers import Server, started
 SECONDS = PATIENCE_SECONDS
 PORTS = ("--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")
 # Control planes write into these with nobody calling; and who was refused is recorded.
-BEATING = frozenset({"public.duty", "public.presence", "public.replica"})
-AUDIT = frozenset({"public.audit", "public.audit_head"})
+BEATING = frozenset({"fedsched.duty", "fedsched.presence", "fedsched.replica"})
+AUDIT = frozenset({"fedsched.audit", "fedsched.audit_head"})
 # When a credential was used is written some seconds later.
 ROWS = "SELECT (to_jsonb(one) - 'last_used_at' - 'last_used_from')::text FROM {} one"
 

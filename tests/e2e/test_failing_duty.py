@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.store.condition import condition_of
+from federation.store.engine import create_engine
 from lab.browser import Browser
 from lab.control_planes import running_control_plane
 from lab.patience import until
@@ -25,7 +26,7 @@ async def execute(engine: AsyncEngine, statement: str) -> None:
 async def test_a_failing_duty_shows_everywhere_until_it_succeeds(
     fresh_database_url: str, tmp_path: Path
 ) -> None:
-    engine = create_async_engine(fresh_database_url)
+    engine = create_engine(fresh_database_url)
     try:
         await execute(engine, "ALTER TABLE join_token RENAME TO join_token_elsewhere")
         async with running_control_plane(fresh_database_url, tmp_path) as running:

@@ -105,8 +105,11 @@ async def test_a_full_disk_is_told_everywhere_and_once_in_the_log(
 @pytest.mark.parametrize(
     ("statement", "advice"),
     [
-        ("DROP SCHEMA public CASCADE", "run `federation migrate`, or restore it"),
-        ("TRUNCATE history, cluster, binding, credential, journal CASCADE", "restore it"),
+        ("DROP SCHEMA fedsched CASCADE", "run `federation migrate`, or restore it"),
+        (
+            "TRUNCATE database_incarnation, cluster, binding, credential, journal CASCADE",
+            "restore it",
+        ),
     ],
 )
 async def test_an_emptied_database_is_told_until_it_is_restored(

@@ -223,12 +223,12 @@ def test_duties_move_when_their_holder_is_killed(planes: Planes) -> None:
     assert planes.value(urgent.format("count(*)")) == 2
     assert planes.value(urgent.format("max(expires_at) <= now() + interval '3 seconds'"))
     planes.value(
-        "INSERT INTO request (caller, key, body_hash, answer, created_at) VALUES "
+        "INSERT INTO idempotency_key (caller, key, body_hash, answer, created_at) VALUES "
         "('admin', 'old', decode(repeat('00', 32), 'hex'), '', now() - interval '25 hours')"
     )
     (other,) = (plane for plane in planes.all if plane is not holder)
     soon(lambda: planes.of_replica(holds) is other)
-    soon(lambda: planes.value("SELECT count(*) FROM request") == 0)
+    soon(lambda: planes.value("SELECT count(*) FROM idempotency_key") == 0)
 
 
 def test_one_that_stops_says_so_and_leaves_nothing(planes: Planes) -> None:

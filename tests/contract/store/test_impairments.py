@@ -113,7 +113,7 @@ async def test_tables_that_are_gone_are_told(
     fresh_engine: AsyncEngine, fresh_store: PostgresStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await fresh_store.check()
-    await execute(fresh_engine, "DROP SCHEMA public CASCADE")
+    await execute(fresh_engine, "DROP SCHEMA fedsched CASCADE")
     for _ in range(3):
         with pytest.raises(Unavailable, match=NO_TABLES):
             await append(fresh_store)
@@ -125,7 +125,7 @@ async def test_tables_that_are_gone_are_told(
 async def test_a_table_that_was_emptied_is_told(
     fresh_engine: AsyncEngine, fresh_store: PostgresStore
 ) -> None:
-    await execute(fresh_engine, "TRUNCATE history")
+    await execute(fresh_engine, "TRUNCATE database_incarnation")
     with pytest.raises(Unavailable, match=EMPTIED):
         await fresh_store.check()
     async with fresh_store.reading() as read:

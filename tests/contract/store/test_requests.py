@@ -13,7 +13,7 @@ from tests.stores import until_waiting
 
 FIRST = KnownRequest(body_hash=b"1" * 32, answer=b"first")
 SECOND = KnownRequest(body_hash=b"2" * 32, answer=b"second")
-AGE = text("UPDATE request SET created_at = now() - make_interval(hours => :hours)")
+AGE = text("UPDATE idempotency_key SET created_at = now() - make_interval(hours => :hours)")
 
 
 async def add(

@@ -23,14 +23,15 @@ KEPT_SECONDS = 30 * 86_400.0
 BOUNDED = {
     *("cluster", "cluster_capacity", "cluster_report", "presence", "binding", "reservation"),
     "binding_cluster",
-    *("waiting", "namespace_quota", "duty", "history", "journal_horizon", "failover", "audit_head"),
+    *("waiting", "namespace_quota", "duty", "failover", "audit_head"),
+    *("database_incarnation", "journal_pruned_to"),
 }
 # Whole days of these are dropped: see test_decision_partitions.py and test_kept_reports.py.
 BY_DAY = {"decision", "report_picture", "report_round"}
 # How a row of so many days ago is made, in each table that grows with what happens.
 GROWING: Mapping[str, str] = {
     "journal": "(floor, kind, body, created_at) VALUES (0, 'x', '', :at)",
-    "request": "(caller, key, body_hash, answer, created_at)"
+    "idempotency_key": "(caller, key, body_hash, answer, created_at)"
     " VALUES ('c', :name, sha256(''), '', :at)",
     "decision_input": "(name, body, used_at) VALUES (sha256(convert_to(:name, 'UTF8')), '', :at)",
     "binding_deletion": "(at, namespace, name) VALUES (:at, 'shop', :name)",

@@ -22,7 +22,7 @@ from lab.statement_tours import LAST, RUN, Planned, planned_statements
 MIN_ROWS = 1_000
 SIZES = """
     SELECT relname, reltuples FROM pg_class
-    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+    WHERE relkind = 'r' AND relnamespace = 'fedsched'::regnamespace
 """
 PARTIAL = "SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL"
 WHOLE_READS = text("""
