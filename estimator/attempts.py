@@ -8,13 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from federation.model.errors import Unavailable
 from federation.runtime.backoff import Backoff
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 

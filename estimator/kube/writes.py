@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from estimator.kube.client import KubeClient, decoded
 from estimator.kube.lease import KubeLease, Lease
@@ -22,6 +22,9 @@ POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 SCHEDULED: Final = "PodScheduled"
+# Kubernetes' limits of an event.
+MAX_EVENT_CHARACTERS: Final = 1_024
+MAX_EVENT_NAME_CHARACTERS: Final = 200
 COMPONENT: Final = "fedsched-binpack"
 # Bindings travel side by side; more of them do not make an API server faster.
 MAX_CONCURRENT: Final = 8
@@ -58,24 +61,22 @@ class KubeWrites:
 
     async def tell(self, event: PodEvent) -> None:
         """Record an event; a warning also in the pod's condition PodScheduled."""
-        pod, now = event.pod, _second(self._clock())
-        body = {
-            "metadata": {"generateName": f"{pod.name}.", "namespace": pod.namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            },
-            "type": "Warning" if event.is_warning else "Normal",
-            "reason": event.reason,
-            "message": event.message,
-            "source": {"component": COMPONENT},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
+        pod, now = event.pod, second_of(self._clock())
+        about = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
         }
+        body = event_body(
+            about,
+            component=COMPONENT,
+            is_warning=event.is_warning,
+            reason=event.reason,
+            message=event.message,
+            now=now,
+        )
         await self._client.request("POST", EVENTS, body, names={"namespace": pod.namespace})
         if event.is_warning:
             await self._write_condition(pod, event.message, now)
@@ -125,5 +126,35 @@ def _is_unscheduled(pod: RawPod) -> bool:
     )
 
 
-def _second(time: float) -> str:
+def event_body(
+    about: dict[str, str],
+    *,
+    component: str,
+    is_warning: bool,
+    reason: str,
+    message: str,
+    now: str,
+) -> dict[str, Any]:
+    """Return an event at an object. Cluster-scoped objects have theirs in the namespace default."""
+    name = about["name"][:MAX_EVENT_NAME_CHARACTERS]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "generateName": f"{name}.",
+            "namespace": about.get("namespace") or "default",
+        },
+        "involvedObject": {key: value for key, value in about.items() if value},
+        "type": "Warning" if is_warning else "Normal",
+        "reason": reason,
+        "message": message[:MAX_EVENT_CHARACTERS],
+        "source": {"component": component},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def second_of(time: float) -> str:
+    """Return a time of Unix seconds in RFC 3339."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

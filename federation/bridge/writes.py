@@ -11,10 +11,10 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from estimator.kube.client import KubeClient, decoded
+from estimator.kube.writes import event_body, second_of
 from federation.bridge.objects import (
     APPLIED_PLACEMENT,
     SCHEDULED,
@@ -36,10 +36,8 @@ QUOTA_EXCEEDED: Final = "QuotaExceeded"
 SCHEDULER_ERROR: Final = "SchedulerError"
 SCHEDULED_TEXT: Final = "Binding has been scheduled successfully."
 NOT_BRIDGED: Final = "ClusterNotBridged"
-# Kubernetes' limits of a condition's message, and of an event's.
+# Kubernetes' limit of a condition's message.
 MAX_CONDITION_CHARACTERS: Final = 32_768
-MAX_EVENT_CHARACTERS: Final = 1_024
-MAX_EVENT_NAME_CHARACTERS: Final = 200
 
 BINDING: Final = "/apis/work.karmada.io/v1alpha2/namespaces/{namespace}/resourcebindings/{name}"
 CLUSTER_BINDING: Final = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/{name}"
@@ -133,27 +131,6 @@ def closing_patch(binding: KarmadaBinding) -> Document | None:
     return _of_version(binding, {"status": {"schedulerObservedGeneration": binding.generation}})
 
 
-def event_body(
-    about: Document, *, scheduler: str, is_warning: bool, reason: str, message: str, now: str
-) -> Document:
-    """Return an event at an object. Cluster-scoped objects have theirs in the namespace default."""
-    namespace = about.get("namespace") or "default"
-    name = about["name"][:MAX_EVENT_NAME_CHARACTERS]
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{name}.", "namespace": namespace},
-        "involvedObject": {key: value for key, value in about.items() if value},
-        "type": "Warning" if is_warning else "Normal",
-        "reason": reason,
-        "message": message[:MAX_EVENT_CHARACTERS],
-        "source": {"component": scheduler},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
-
-
 def events_of(
     binding: KarmadaBinding, verdict: BindingVerdict, *, scheduler: str, now: str
 ) -> list[Document]:
@@ -179,7 +156,7 @@ def events_of(
     return [
         event_body(
             about,
-            scheduler=scheduler,
+            component=scheduler,
             is_warning=not verdict.is_scheduled,
             reason="ScheduleBindingSucceed" if verdict.is_scheduled else "ScheduleBindingFailed",
             message=message,
@@ -302,7 +279,7 @@ class KarmadaWrites:
         }
         event = event_body(
             about,
-            scheduler=self._scheduler,
+            component=self._scheduler,
             is_warning=True,
             reason=NOT_BRIDGED,
             message=message,
@@ -356,7 +333,7 @@ class KarmadaWrites:
         return binding_from_raw(decoded(content, RawBinding))
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return second_of(self._clock())
 
 
 def _refused(error: PreconditionFailed) -> BindingVerdict:
