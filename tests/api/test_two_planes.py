@@ -84,7 +84,7 @@ async def test_what_the_other_one_did_counts_before_it_was_read(
     assert await world.held() == expected.get(act, {"b": 2})
 
 
-@pytest.mark.parametrize("act", ["grow", "preview", "release", "delete"])
+@pytest.mark.parametrize("act", ["grow", "reschedule", "preview", "release", "delete"])
 async def test_shares_in_a_cluster_that_was_not_read_of_are_kept_and_ended(
     world: World, rival: World, act: str
 ) -> None:
@@ -97,6 +97,9 @@ async def test_shares_in_a_cluster_that_was_not_read_of_are_kept_and_ended(
         match act:
             case "grow":
                 after = await rival.placed("web", 13, placement=EVENLY)
+            case "reschedule":
+                after = shares((await rival.ask_of("RescheduleBinding")).decision)
+                assert sum(after.values()) == 12
             case "preview":
                 preview = await rival.schedule("web", 13, placement=EVENLY, preview=True)
                 after = shares(preview.decision)
@@ -404,6 +407,18 @@ async def test_what_is_kept_back_of_careful_promises_is_so_for_both(
     assert await rival.placed("beside", 20, request={"cpu": "2"}) == {"big": 20}
     for replicas in (80, 79):
         assert await rival.placed("small", replicas) == {"big": replicas}
+
+
+async def test_a_batch_that_is_not_written_leaves_nothing(world: World, rival: World) -> None:
+    await begin(world, rival, a=6, b=3)
+    free = await world.free()
+    world.store.fail_at("journal.append")
+    refused_write = world.schedule("first", 7, placement=EVENLY)
+    assert await code_of(refused_write) is grpc.StatusCode.UNAVAILABLE
+    assert await world.free() == free
+    assert await rival.placed("later", 9, placement=EVENLY) == {"a": 6, "b": 3}
+    await assert_alike(world, rival)
+    assert set((await world.free()).values()) == {0}
 
 
 async def test_what_happens_to_a_cluster_is_told_to_the_other_one_once(
