@@ -39,7 +39,7 @@ class VirtualClusters:
     def changes(self, now: float) -> list[Cluster]:
         """Return the clusters that changed since the last call; a stale one is not ready."""
         stale = set(self.stale(now))
-        changed, self._changed = self._changed | stale, stale
+        changed, self._changed = self._changed | stale, set()
         return [
             replace(self._clusters[name], ready=False) if name in stale else self._clusters[name]
             for name in sorted(changed)

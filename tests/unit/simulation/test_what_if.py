@@ -140,6 +140,19 @@ def test_who_waits_by_the_change_is_tried_again_when_there_is_room(tmp_path: Pat
     assert came.recorded.bindings_waited == 0
 
 
+def test_a_binding_that_found_its_place_holds_up_no_other_of_its_kind(tmp_path: Path) -> None:
+    storm = storm_of(10, clusters=2)
+    stream = [web(0, 8), web(1, 8), web(2, 4), web(0, 2), web(1, 3), web(5, 1)]
+    verdicts = [storm.asked(request, BEGAN + 60 * n) for n, request in enumerate(stream)]
+    came = played_storm(
+        tmp_path / "a.trace", verdicts, WhatIfChange(cordoned=frozenset({"member001"}))
+    )
+    # The second gets what the first gives up, and the third what the second does.
+    assert came.changed.bindings_waited == 2
+    assert came.retried == 2
+    assert sum(came.changed.pending.values()) == 0
+
+
 def test_what_is_deleted_makes_room_in_both_worlds(tmp_path: Path) -> None:
     storm = storm_of(10, clusters=2)
     verdicts = [storm.asked(web(n, 8), BEGAN + 60 * n) for n in range(2)]
