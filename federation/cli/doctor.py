@@ -40,7 +40,7 @@ class State(StrEnum):
     BAD = "bad"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DoctorCheck:
     """A thing that was looked at, its state, and a remedy where one is needed."""
 
@@ -104,19 +104,17 @@ def _token_checks(to: Connection) -> Iterator[DoctorCheck]:
     except OSError as error:
         says = f"{file} cannot be read: {error.strerror}"
         remedy = "name one that holds a token with --token-file, or keep one with `fedctl login`"
-        yield DoctorCheck(subject="token file", state=State.BAD, says=says, remedy=remedy)
+        yield DoctorCheck("token file", State.BAD, says, remedy)
         return
     if b"-----BEGIN" in text or len(text.split()) != 1:
         says = f"{file} holds no token, which is one word"
         remedy = "name the token's file: a key or a certificate is for --client-key, --ca"
-        yield DoctorCheck(subject="token file", state=State.BAD, says=says, remedy=remedy)
+        yield DoctorCheck("token file", State.BAD, says, remedy)
     elif mode & (stat.S_IRWXG | stat.S_IRWXO):
         says = f"{file} can be read by others on this machine"
-        yield DoctorCheck(
-            subject="token file", state=State.NOTE, says=says, remedy=f"chmod 600 {file}"
-        )
+        yield DoctorCheck("token file", State.NOTE, says, f"chmod 600 {file}")
     else:
-        yield DoctorCheck(subject="token file", state=State.OK, says=f"{file} holds a token")
+        yield DoctorCheck("token file", State.OK, f"{file} holds a token")
 
 
 def _endpoint_checks(to: Connection) -> Iterator[DoctorCheck]:
@@ -130,30 +128,27 @@ def _endpoint_checks(to: Connection) -> Iterator[DoctorCheck]:
             certificate = None if to.insecure else _certificate_check(to, probe, address[0])
     except ValueError:
         says = f"{to.endpoint!r} is no HOST:PORT"
-        yield DoctorCheck(subject=subject, state=State.BAD, says=says, remedy="check --endpoint")
+        yield DoctorCheck(subject, State.BAD, says, "check --endpoint")
         return
     except OSError as error:
-        yield DoctorCheck(subject=subject, state=State.BAD, says=_why(error), remedy=_remedy(error))
+        yield _unreachable(subject, error)
         return
     if certificate is not None:
         yield certificate
     yield _answer_check(to, where)
 
 
-def _why(error: OSError) -> str:
+def _unreachable(subject: str, error: OSError) -> DoctorCheck:
+    says = f"cannot be connected to: {error.strerror or error}"
+    remedy = "check --endpoint, and what filters traffic between here and there"
     if isinstance(error, socket.gaierror):
-        return f"nobody knows the host's name ({error.strerror})"
-    if isinstance(error, TimeoutError):
-        return f"nobody answers within {PROBE_SECONDS:g} s"
-    return f"cannot be connected to: {error.strerror or error}"
-
-
-def _remedy(error: OSError) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "start it there, or check the port: the API's is 7443 unless told otherwise"
-    if isinstance(error, socket.gaierror):
-        return "check the host in --endpoint, or this machine's DNS"
-    return "check --endpoint, and what filters traffic between here and there"
+        says = f"nobody knows the host's name ({error.strerror})"
+        remedy = "check the host in --endpoint, or this machine's DNS"
+    elif isinstance(error, ConnectionRefusedError):
+        remedy = "start it there, or check the port: the API's is 7443 unless told otherwise"
+    elif isinstance(error, TimeoutError):
+        says = f"nobody answers within {PROBE_SECONDS:g} s"
+    return DoctorCheck(subject, State.BAD, says, remedy)
 
 
 def _certificate_check(to: Connection, probe: socket.socket, host: str) -> DoctorCheck:
@@ -172,20 +167,20 @@ def _certificate_check(to: Connection, probe: socket.socket, host: str) -> Docto
             else f"--ca is {to.ca}: take the control plane's ca.pem"
         )
         says = f"its certificate is not trusted: {error.verify_message}"
-        return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject, State.BAD, says, remedy)
     except (ssl.SSLError, TimeoutError, ConnectionError) as error:
         says = f"it does not speak TLS ({getattr(error, 'reason', None) or error})"
         remedy = "say --insecure where it is served without TLS, or check the port"
-        return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(subject, State.BAD, says, remedy)
     except OSError as error:
         says = f"--ca, --client-cert or --client-key cannot be read: {error.strerror or error}"
-        return DoctorCheck(subject=subject, state=State.BAD, says=says, remedy="name another file")
+        return DoctorCheck(subject, State.BAD, says, "name another file")
     seconds_left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
     days = int(seconds_left / DAY_SECONDS)
     says = f"its certificate is trusted, and good for {days} days"
     if days < SOON_DAYS:
-        return DoctorCheck(subject=subject, state=State.NOTE, says=says, remedy="renew it there")
-    return DoctorCheck(subject=subject, state=State.OK, says=says)
+        return DoctorCheck(subject, State.NOTE, says, "renew it there")
+    return DoctorCheck(subject, State.OK, says)
 
 
 def _answer_check(to: Connection, where: str) -> DoctorCheck:
@@ -194,23 +189,21 @@ def _answer_check(to: Connection, where: str) -> DoctorCheck:
         caller = to.call(lambda api: api.who_am_i())
     except InvalidRequest as error:
         says, remedy = str(error.violations[0]), "see above"
-        return DoctorCheck(subject=to.endpoint, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(to.endpoint, State.BAD, says, remedy)
     except FederationError as error:
         says, remedy = error.message, "-"
-        return DoctorCheck(subject=to.endpoint, state=State.BAD, says=says, remedy=remedy)
+        return DoctorCheck(to.endpoint, State.BAD, says, remedy)
     millis = 1000 * (time.monotonic() - began)
     role = ROLE_NAMES.get(caller.role, "?")
     says = f"answers at {where} in {millis:.0f} ms, to {caller.actor} as {role}"
-    return DoctorCheck(subject=to.endpoint, state=State.OK, says=says)
+    return DoctorCheck(to.endpoint, State.OK, says)
 
 
 def _fleet_checks(to: Connection) -> Iterator[DoctorCheck]:
     try:
         clusters = to.call(lambda api: api.list_clusters())
     except FederationError as error:
-        yield DoctorCheck(
-            subject="fleet", state=State.NOTE, says=error.message, remedy="ask its admin"
-        )
+        yield DoctorCheck("fleet", State.NOTE, error.message, "ask its admin")
         return
     yield _fleet_check(clusters)
     names_of_uid: dict[str, list[str]] = {}
@@ -218,30 +211,25 @@ def _fleet_checks(to: Connection) -> Iterator[DoctorCheck]:
         names_of_uid.setdefault(cluster.metadata.uid, []).append(cluster.metadata.name)
     for uid, names in names_of_uid.items():
         if uid and len(names) > 1:
-            yield DoctorCheck(
-                subject="fleet",
-                state=State.BAD,
-                says=f"{', '.join(names)} are one Kubernetes cluster: its capacity counts twice",
-                remedy=f"end the agent of one name, and fedctl delete cluster {names[-1]}",
-            )
+            says = f"{', '.join(names)} are one Kubernetes cluster: its capacity counts twice"
+            remedy = f"end the agent of one name, and fedctl delete cluster {names[-1]}"
+            yield DoctorCheck("fleet", State.BAD, says, remedy)
 
 
 def _fleet_check(clusters: Sequence[Cluster]) -> DoctorCheck:
     subject = "fleet"
     if not clusters:
         remedy = "let one join: fedctl join-token create --cluster NAME"
-        return DoctorCheck(subject=subject, state=State.NOTE, says="has no clusters", remedy=remedy)
+        return DoctorCheck(subject, State.NOTE, "has no clusters", remedy)
     unready = [
         cluster.metadata.name
         for cluster in clusters
         if not any(it.type == "Ready" and it.status == "True" for it in cluster.status.conditions)
     ]
     if not unready:
-        return DoctorCheck(
-            subject=subject, state=State.OK, says=f"{counted(len(clusters), 'cluster')}, all ready"
-        )
+        return DoctorCheck(subject, State.OK, f"{counted(len(clusters), 'cluster')}, all ready")
     named = ", ".join(unready[:3]) + (" and others" if len(unready) > 3 else "")
     are = "is" if len(unready) == 1 else "are"
     says = f"{len(unready)} of {counted(len(clusters), 'cluster')} {are} not ready: {named}"
     remedy = f"fedctl describe cluster {unready[0]}"
-    return DoctorCheck(subject=subject, state=State.NOTE, says=says, remedy=remedy)
+    return DoctorCheck(subject, State.NOTE, says, remedy)

@@ -6,9 +6,9 @@ Must not add up what the control plane does not say: running and promised are it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -243,9 +243,6 @@ def _add(
         amounts[name] += replicas * amount_of(name, text)
 
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
 @click.group(epilog="Example: fedctl failover status")
 def failover() -> None:
     """Show failover, freeze it, or let it go on."""
@@ -258,7 +255,7 @@ def status(output: Output) -> None:
     _show(connection().call(lambda api: api.get_failover()), output)
 
 
-def _place_options(command: _F) -> _F:
+def _place_options(command: Any) -> Any:
     """``--region`` and ``--provider``."""
     for name in ("provider", "region"):
         command = click.option(f"--{name}", default="", help=f"Only the clusters of one {name}.")(

@@ -60,7 +60,6 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 DEFAULT_LOST_SECONDS: Final = 300.0
 # As the constants of these names say that bound preemption in a control plane.
 MAX_OF_NAMESPACE: Final = 100
@@ -74,7 +73,7 @@ FAILOVER_LIMITS: Final = (
 )
 
 
-def virtual_time_options(command: _F) -> _F:
+def virtual_time_options(command: F) -> F:
     """``--lose``, ``--back``, ``--arrive``, ``--delete``, ``--lost-seconds`` and what bounds
     preemption.
     """
