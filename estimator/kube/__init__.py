@@ -5,6 +5,7 @@
 - ``decoding``: lists and events as values; an unreadable object harms no other
 - ``discovery``: which APIs a cluster serves: two requests where the server aggregates
 - ``dump``: a cluster from a file: what ``kubectl get nodes,pods -A -o json`` prints
+- ``events``: events at objects, as binder and bridge write them
 - ``incoming``: pods of one scheduler as the extender and the binder judge them
 - ``informer``: follows one resource in one task: list, then watch, for ever
 - ``lease``: the lease by which one of several processes works

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from estimator.kube.client import KubeClient, decoded
+from estimator.kube.events import event_body, second_of
 from estimator.kube.lease import KubeLease, Lease
 from estimator.kube.objects import RawPod
 from estimator.placement.incoming import IncomingPod, PodEvent
@@ -22,9 +22,6 @@ POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 SCHEDULED: Final = "PodScheduled"
-# Kubernetes' limits of an event.
-MAX_EVENT_CHARACTERS: Final = 1_024
-MAX_EVENT_NAME_CHARACTERS: Final = 200
 COMPONENT: Final = "fedsched-binpack"
 # Bindings travel side by side; more of them do not make an API server faster.
 MAX_CONCURRENT: Final = 8
@@ -124,37 +121,3 @@ def _is_unscheduled(pod: RawPod) -> bool:
         and condition.last_transition_time
         for condition in pod.status.conditions or ()
     )
-
-
-def event_body(
-    about: dict[str, str],
-    *,
-    component: str,
-    is_warning: bool,
-    reason: str,
-    message: str,
-    now: str,
-) -> dict[str, Any]:
-    """Return an event at an object. Cluster-scoped objects have theirs in the namespace default."""
-    name = about["name"][:MAX_EVENT_NAME_CHARACTERS]
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {
-            "generateName": f"{name}.",
-            "namespace": about.get("namespace") or "default",
-        },
-        "involvedObject": {key: value for key, value in about.items() if value},
-        "type": "Warning" if is_warning else "Normal",
-        "reason": reason,
-        "message": message[:MAX_EVENT_CHARACTERS],
-        "source": {"component": component},
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-    }
-
-
-def second_of(time: float) -> str:
-    """Return a time of Unix seconds in RFC 3339."""
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from estimator.kube.client import KubeClient, decoded
-from estimator.kube.writes import event_body, second_of
+from estimator.kube.events import event_body, second_of
 from federation.bridge.objects import (
     APPLIED_PLACEMENT,
     SCHEDULED,
