@@ -238,7 +238,11 @@ async def test_equal_pictures_are_kept_once_and_old_days_are_dropped(fleet: Any)
 
 
 async def age(running: Plane, *tables: str) -> None:
-    """As if all had been kept on a day that has no partition any more."""
+    """Move all rows to a day that is long over, which is dropped as a whole."""
     async with connected(running.plane.parts.engine.url) as connection:
         for table in tables:
+            await connection.execute(
+                f"CREATE TABLE {table}_20010101 PARTITION OF {table}"
+                " FOR VALUES FROM ('2001-01-01') TO ('2001-01-02')"
+            )
             await connection.execute(f"UPDATE {table} SET day = '2001-01-01'")
