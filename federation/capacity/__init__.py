@@ -37,10 +37,10 @@ Promises:
 kube-scheduler:
 
 - ``rehearsal``: where kube-scheduler's stock scores put pods on the nodes of a cluster
-- ``filled_nodes``: nodes with all pods on their way: small ones first, the largest last
+- ``filled_nodes``: nodes with all pods on their way: small ones first, the largest last; caches of
+  results about the nodes of a report
 - ``largest_nodes``: the largest nodes of each cluster, and which pods are large there
 - ``large_pods``: room that careful promises leave for large pods on their way
-- ``node_caches``: caches of results about the nodes of a report
 
 Estimates:
 

@@ -19,7 +19,7 @@ from federation.capacity.assignments import (
     worth,
 )
 from federation.capacity.cells import FreeCells, View, cells_left, unpacked_cells
-from federation.capacity.node_caches import NEWEST_REHEARSED, NodeCaches
+from federation.capacity.filled_nodes import NEWEST_REHEARSED, NodeCaches
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.rehearsal import RehearsedPromises

@@ -1,21 +1,27 @@
 """Nodes of a cluster with all pods on their way placed: small pods first, the largest last.
 
 Pure, whole-array: nodes that are alike are one cell, and the work does not grow with the number of
-pods. Amounts are floats, as small pods are spread in parts: sums are exact up to 2**53. Must not
-say how many pods may be promised: ``large_pods`` does.
+pods. Results are cached as long as the nodes are the same, and are equal without caches. Amounts
+are floats, as small pods are spread in parts: sums are exact up to 2**53. Must not say how many
+pods may be promised: ``large_pods`` does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from federation.capacity.assignments import Held
+from federation.capacity.rehearsal import RehearsedPromises, RehearsedRoom
 from federation.model.arrays import BoolArray, FloatArray, IntArray
-from federation.model.pools.values import SCORED, Cells
+from federation.model.pools.values import SCORED, Cells, Pools
+from federation.model.reasons import Reason
+from federation.model.shapes import Shape
 
 # A pod is large if it requests more than 1/LARGE_PART of the largest node that suits it.
 LARGE_PART: Final = 4
@@ -277,3 +283,28 @@ class _Placing(NamedTuple):
             total_sk=np.column_stack([self.total_sk, self.total_sk[:, cell]]),
             pool_k=np.append(self.pool_k, self.pool_k[cell]),
         )
+
+
+# By the reported nodes, which many reports and all states of a cluster share.
+NEWEST_REHEARSED: Final[WeakKeyDictionary[Pools, RehearsedPromises]] = WeakKeyDictionary()
+
+
+@dataclass(slots=True, eq=False)
+class NodeCaches:
+    """Cached results about the nodes of a report; each is stored with the promises it holds for.
+
+    ``rehearsed``: the newest rehearsal; ``rehearsed_room``: the room it left, by shape.
+    ``holds_large``: whether any promise is large. ``demand``: the demand of all promises, and
+    ``filled``: the nodes with it. ``beside_large``: how many replicas fit beside large pods, by
+    question. ``shares``: the share of a node that a pod takes, by request. Each field is replaced
+    as one value, because several threads may read it.
+    """
+
+    rehearsed: RehearsedPromises = field(default_factory=RehearsedPromises)
+    rehearsed_room: tuple[Held, dict[Shape, RehearsedRoom]] | None = None
+    nodes: ReportedNodes | None = None
+    holds_large: tuple[Held | None, bool] = (None, False)
+    demand: tuple[Held | None, DemandOnWay | None] = (None, None)
+    filled: tuple[Held | None, Filled | None] = (None, None)
+    beside_large: tuple[Held | None, dict[Hashable, tuple[int, Reason]]] = (None, {})
+    shares: dict[Hashable, float] = field(default_factory=dict)

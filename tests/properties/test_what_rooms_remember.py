@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from federation.capacity.careful import PromiseTerms, max_surely_rehearsed
 from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.filled_nodes import NodeCaches
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.large_pods import is_mixed, max_beside_large, mixed_c
-from federation.capacity.node_caches import NodeCaches
 from federation.capacity.reserve import Refused, promise, promise_less
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.building import build_pools
