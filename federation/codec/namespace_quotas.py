@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from federation.codec.ranges import MAX_INT64, namespace_name, required, whole
+from federation.codec.ranges import MAX_INT64, whole
 from federation.codec.requirements import quantities_of, read_amounts
+from federation.codec.rules import check_rules
 from federation.codec.violations import Violations
 from federation.model.namespace_quotas import REPLICAS, NamespaceQuota
 from federation.v1 import access_pb2
@@ -16,13 +17,11 @@ from federation.v1 import access_pb2
 
 def quota_from_message(message: access_pb2.Quota, path: str, found: Violations) -> NamespaceQuota:
     """What is used is passed over."""
-    required(message.namespace, f"{path}.namespace", found)
-    namespace_name(message.namespace, f"{path}.namespace", found)
+    check_rules(message, path, found)
     limits = read_amounts(message.resources, f"{path}.resources", found)
     for name, limit in limits.items():
         whole(limit, f"{path}.resources[{name}]", found, least=0, most=MAX_INT64)
     if message.HasField("replicas"):
-        whole(message.replicas, f"{path}.replicas", found, least=0, most=MAX_INT64)
         limits[REPLICAS] = message.replicas
     return NamespaceQuota(namespace=message.namespace, limits=limits)
 

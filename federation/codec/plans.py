@@ -5,9 +5,8 @@ Must not know what a plan does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
-from federation.codec import ranges, texts
 from federation.codec.bindings import put_targets
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
@@ -15,9 +14,6 @@ from federation.plans.plan import Plan, PlanKind, PlanLimits, PlanStep
 from federation.v1 import rebalance_pb2
 
 _KINDS = {kind: rebalance_pb2.PlanKind.Value(f"PLAN_KIND_{kind.name}") for kind in PlanKind}
-MOST_MOVES_AT_ONCE = 1000
-MOST_MOVES = 5000
-MOST_LABELS = 100
 
 
 def plan_to_message(plan: Plan, steps: Iterable[PlanStep] = ()) -> rebalance_pb2.Plan:
@@ -67,85 +63,45 @@ def plan_to_message(plan: Plan, steps: Iterable[PlanStep] = ()) -> rebalance_pb2
     return message
 
 
-def plan_kind(number: int, path: str, found: Violations) -> PlanKind:
-    """A kind that plans may have."""
-    for kind, its_number in _KINDS.items():
-        if its_number == number:
-            return kind
-    found.add(path, f"must be one of {', '.join(map(_name, _KINDS.values()))}")
-    return PlanKind.DRAIN
+def plan_kind(number: int) -> PlanKind:
+    """Return a kind that the rules of the proto let pass."""
+    return next((kind for kind, known in _KINDS.items() if known == number), PlanKind.DRAIN)
 
 
 def plan_limits(
     message: rebalance_pb2.CreatePlanRequest, kind: PlanKind, found: Violations
 ) -> PlanLimits:
-    """What a plan may do; 0, and what is absent, is what plans may do unless they are told."""
+    """Limits of a plan; 0, and an absent number, stand for the limit of all plans."""
     usual = PlanLimits()
-    headroom, tolerance = _percents(message, kind, found)
-    ranges.whole(message.moves_at_once, "movesAtOnce", found, least=0, most=MOST_MOVES_AT_ONCE)
-    ranges.whole(
-        message.moves_per_cluster, "movesPerCluster", found, least=0, most=MOST_MOVES_AT_ONCE
-    )
-    ranges.whole(message.max_moves, "maxMoves", found, least=0, most=MOST_MOVES)
-    ranges.whole(message.max_moved_percent, "maxMovedPercent", found, least=0, most=100)
+    headroom, tolerance = usual.headroom_percent, usual.tolerance_percent
+    if message.HasField("headroom_percent"):
+        headroom = message.headroom_percent
+        if kind is not PlanKind.CONSOLIDATE:
+            found.add("headroomPercent", f"is for {_name(_KINDS[PlanKind.CONSOLIDATE])} alone")
+    if message.HasField("tolerance_percent"):
+        tolerance = message.tolerance_percent
+        if kind is not PlanKind.BALANCE:
+            found.add("tolerancePercent", f"is for {_name(_KINDS[PlanKind.BALANCE])} alone")
     return PlanLimits(
         moves_at_once=message.moves_at_once or usual.moves_at_once,
         moves_per_cluster=message.moves_per_cluster,
         most_moves=message.max_moves or usual.most_moves,
         moved_percent=message.max_moved_percent or usual.moved_percent,
-        selector=plan_selector(message.selector, "selector", found),
+        selector=dict(message.selector),
         headroom_percent=headroom,
         tolerance_percent=tolerance,
     )
 
 
-def _percents(
-    message: rebalance_pb2.CreatePlanRequest, kind: PlanKind, found: Violations
-) -> tuple[int, int]:
-    """Headroom and tolerance, which one kind of plans alone is told of each."""
-    usual = PlanLimits()
-    headroom, tolerance = usual.headroom_percent, usual.tolerance_percent
-    if message.HasField("headroom_percent"):
-        headroom = ranges.whole(
-            message.headroom_percent, "headroomPercent", found, least=0, most=99
-        )
-        if kind is not PlanKind.CONSOLIDATE:
-            found.add("headroomPercent", f"is for {_name(_KINDS[PlanKind.CONSOLIDATE])} alone")
-    if message.HasField("tolerance_percent"):
-        tolerance = ranges.whole(
-            message.tolerance_percent, "tolerancePercent", found, least=0, most=100
-        )
-        if kind is not PlanKind.BALANCE:
-            found.add("tolerancePercent", f"is for {_name(_KINDS[PlanKind.BALANCE])} alone")
-    return headroom, tolerance
-
-
-def plan_selector(given: Mapping[str, str], path: str, found: Violations) -> Mapping[str, str]:
-    """Labels that all have to be there."""
-    if len(given) > MOST_LABELS:
-        found.add(path, f"has {len(given)} labels: at most {MOST_LABELS} are looked at")
-        return {}
-    return texts.label_map(given, path, found)
-
-
 def plan_clusters(
-    given: Sequence[str],
-    selector: Mapping[str, str],
-    kind: PlanKind,
-    path: str,
-    found: Violations,
+    message: rebalance_pb2.CreatePlanRequest, kind: PlanKind, found: Violations
 ) -> tuple[str, ...]:
-    """Names of clusters, each once, in ascending order; of a drain at least one, unless a selector
-    names them.
-    """
-    if given and selector:
-        found.add(path, "must not be there beside clusterSelector")
-    if not (given or selector) and kind is PlanKind.DRAIN:
-        found.add(path, "must name at least one cluster")
-    for position, name in enumerate(given):
-        ranges.cluster_name(name, f"{path}[{position}]", found)
-    ranges.distinct(given, path, found)
-    return tuple(sorted(set(given)))
+    """Names of clusters in ascending order; a drain names one at least, or selects some."""
+    if message.clusters and message.cluster_selector:
+        found.add("clusters", "must not be there beside clusterSelector")
+    if not (message.clusters or message.cluster_selector) and kind is PlanKind.DRAIN:
+        found.add("clusters", "must name at least one cluster")
+    return tuple(sorted(set(message.clusters)))
 
 
 def _name(number: rebalance_pb2.PlanKind.ValueType) -> str:

@@ -65,11 +65,6 @@ def replicas(number: int, path: str, found: Violations) -> int:
     return whole(number, path, found, least=0, most=MAX_REPLICAS)
 
 
-def lease_seconds(number: int, path: str, found: Violations) -> int:
-    """How long promises live unless they are renewed."""
-    return whole(number, path, found, least=1, most=MAX_LEASE_SECONDS)
-
-
 def whole(number: int, path: str, found: Violations, *, least: int, most: int) -> int:
     if not least <= number <= most:
         found.add(path, f"must be from {least} to {most}, not {number}")

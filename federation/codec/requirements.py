@@ -59,10 +59,6 @@ _REMEMBERED: Final = Remembered(_read)
 
 def read_amounts(quantities: Mapping[str, str], path: str, found: Violations) -> dict[str, int]:
     """Quantities as amounts in base units, rounded up; nothing when one of them is wrong."""
-    if len(quantities) > ranges.MAX_RESOURCES:
-        rule = f"must name at most {ranges.MAX_RESOURCES} resources, not {len(quantities)}"
-        found.add(path, rule)
-        return {}
     try:
         return amounts_of(quantities, field=path)
     except InvalidRequest as error:

@@ -29,7 +29,7 @@ SEPARATE: Final = frozenset(
     f"federation.v1.{name}"
     for name in (
         *("Cluster", "Component", "EstimateComponentSetsRequest", "EstimateReplicasRequest"),
-        *("NodePools", "PackableCapacity", "Placement"),
+        *("NodePools", "PackableCapacity", "Placement", "Quota"),
         *("ReplicaRequirements", "ResourceBinding", "Sight"),
     )
 )

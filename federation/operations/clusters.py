@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from federation.codec import texts
 from federation.codec.clusters import cluster_from_message, cluster_to_message
 from federation.codec.packable import Packable
 from federation.codec.ranges import size
@@ -31,19 +30,9 @@ from federation.v1.resource_pb2 import Cluster as ClusterMessage
 
 # Kubernetes keeps objects of up to 1.5 MiB. An answer holds 4, the agent's part included.
 MAX_CLUSTER_BYTES = 1536 * 1024
-MAX_REASON = 200
 
 
-def _enrollment(request: messages.EnrollClusterRequest, violations: Violations) -> Enrollment:
-    texts.uid(request.cluster_uid, "clusterUid", violations)
-    for field, text in (
-        ("kubernetesVersion", request.kubernetes_version),
-        ("agentVersion", request.agent_version),
-        ("provider", request.provider),
-        ("region", request.region),
-    ):
-        texts.word(text, field, violations)
-    texts.words(request.zones, "zones", violations)
+def _enrollment(request: messages.EnrollClusterRequest, _: Violations) -> Enrollment:
     return Enrollment(
         cluster=request.cluster,
         token=request.token,
@@ -54,20 +43,6 @@ def _enrollment(request: messages.EnrollClusterRequest, violations: Violations) 
         region=request.region,
         zones=tuple(request.zones),
     )
-
-
-def _cordon(
-    request: messages.CordonClusterRequest, violations: Violations
-) -> messages.CordonClusterRequest:
-    texts.word(request.reason, "reason", violations, most=MAX_REASON)
-    return request
-
-
-def _replacement(
-    request: messages.ReplaceClusterRequest, violations: Violations
-) -> messages.ReplaceClusterRequest:
-    texts.uid(request.cluster_uid, "clusterUid", violations)
-    return request
 
 
 @operation("Clusters/CreateJoinToken")
@@ -102,7 +77,7 @@ async def list_join_tokens(
     )
 
 
-@operation("Clusters/RevokeJoinToken", required=("id",))
+@operation("Clusters/RevokeJoinToken")
 async def revoke_join_token(
     call: OperationCall, request: messages.RevokeJoinTokenRequest
 ) -> messages.RevokeJoinTokenResponse:
@@ -110,7 +85,7 @@ async def revoke_join_token(
     return messages.RevokeJoinTokenResponse(token=_join_token_message(token))
 
 
-@operation("Clusters/AcceptCluster", required=("name",))
+@operation("Clusters/AcceptCluster")
 async def accept_cluster(
     call: OperationCall, request: messages.AcceptClusterRequest
 ) -> messages.AcceptClusterResponse:
@@ -118,7 +93,7 @@ async def accept_cluster(
     return messages.AcceptClusterResponse(cluster=_message(view, call))
 
 
-@operation("Clusters/RejectCluster", required=("name",))
+@operation("Clusters/RejectCluster")
 async def reject_cluster(
     call: OperationCall, request: messages.RejectClusterRequest
 ) -> messages.RejectClusterResponse:
@@ -162,7 +137,7 @@ async def list_clusters(
     )
 
 
-@operation("Clusters/GetCluster", required=("name",))
+@operation("Clusters/GetCluster")
 async def get_cluster(
     call: OperationCall, request: messages.GetClusterRequest
 ) -> messages.GetClusterResponse:
@@ -183,7 +158,7 @@ async def update_cluster(
     return messages.UpdateClusterResponse(cluster=_message(view, call))
 
 
-@operation("Clusters/CordonCluster", read=_cordon, required=("name",))
+@operation("Clusters/CordonCluster")
 async def cordon_cluster(
     call: OperationCall, request: messages.CordonClusterRequest
 ) -> messages.CordonClusterResponse:
@@ -193,7 +168,7 @@ async def cordon_cluster(
     return messages.CordonClusterResponse(cluster=_message(view, call))
 
 
-@operation("Clusters/DeleteCluster", required=("name",))
+@operation("Clusters/DeleteCluster")
 async def delete_cluster(
     call: OperationCall, request: messages.DeleteClusterRequest
 ) -> messages.DeleteClusterResponse:
@@ -201,7 +176,7 @@ async def delete_cluster(
     return messages.DeleteClusterResponse()
 
 
-@operation("Clusters/ReplaceCluster", read=_replacement, required=("name",))
+@operation("Clusters/ReplaceCluster")
 async def replace_cluster(
     call: OperationCall, request: messages.ReplaceClusterRequest
 ) -> messages.ReplaceClusterResponse:
@@ -209,7 +184,7 @@ async def replace_cluster(
     return messages.ReplaceClusterResponse(cluster=_message(view, call))
 
 
-@operation("Clusters/RevokeCluster", required=("name",))
+@operation("Clusters/RevokeCluster")
 async def revoke_cluster(
     call: OperationCall, request: messages.RevokeClusterRequest
 ) -> messages.RevokeClusterResponse:

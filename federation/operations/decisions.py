@@ -12,7 +12,7 @@ from federation.codec.decisions import (
     listed_decision_message,
     outcomes_from_numbers,
 )
-from federation.codec.ranges import is_cluster_name, optional_seconds
+from federation.codec.ranges import optional_seconds
 from federation.codec.violations import Violations
 from federation.model.errors import NotFound
 from federation.operations.table import OperationCall, operation
@@ -27,7 +27,7 @@ from federation.v1 import scheduling_pb2 as messages
 CLUSTERS_PER_THREAD = 300
 
 
-@operation("Scheduling/GetDecision", required=("id",))
+@operation("Scheduling/GetDecision")
 async def get_decision(
     call: OperationCall, request: messages.GetDecisionRequest
 ) -> messages.GetDecisionResponse:
@@ -48,8 +48,6 @@ async def with_trace(record: DecisionRecord) -> messages.Decision:
 def _filter(
     request: messages.ListDecisionsRequest, violations: Violations
 ) -> tuple[messages.ListDecisionsRequest, DecisionFilter]:
-    if request.cluster and not is_cluster_name(request.cluster):
-        violations.add("cluster", f"{request.cluster[:64]!r} cannot be a cluster's name")
     return request, DecisionFilter(
         namespace=request.namespace,
         name=request.name,
@@ -103,7 +101,7 @@ async def export_trace(
     )
 
 
-@operation("Scheduling/ReplayDecision", required=("id",))
+@operation("Scheduling/ReplayDecision")
 async def replay_decision(
     call: OperationCall, request: messages.ReplayDecisionRequest
 ) -> messages.ReplayDecisionResponse:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from federation.codec import texts
 from federation.codec.bindings import eviction_message
 from federation.codec.selectors import taint_messages
 from federation.codec.timestamps import timestamp_from_seconds
@@ -31,9 +30,8 @@ def _place(
     """Return the part of the fleet that is meant; None: all of it."""
     places = [
         FreezeScope(kind=kind, name=name)
-        for kind, path in _PATHS.items()
-        if kind in request.DESCRIPTOR.fields_by_name
-        and (name := texts.word(getattr(request, kind), path, violations))
+        for kind in _PATHS
+        if kind in request.DESCRIPTOR.fields_by_name and (name := getattr(request, kind))
     ]
     for place in places[1:]:
         beside = _PATHS[places[0].kind]
@@ -46,7 +44,6 @@ def _place(
 def _freeze_of(
     request: messages.FreezeFailoverRequest, violations: Violations
 ) -> tuple[str, FreezeScope | None]:
-    texts.word(request.reason, "reason", violations)
     return request.reason, _place(request, violations)
 
 
@@ -58,7 +55,7 @@ async def get_failover(
     return messages.GetFailoverResponse(status=_message(status))
 
 
-@operation("Failover/FreezeFailover", read=_freeze_of, required=("reason",))
+@operation("Failover/FreezeFailover", read=_freeze_of)
 async def freeze_failover(
     call: OperationCall, freeze: tuple[str, FreezeScope | None]
 ) -> messages.FreezeFailoverResponse:

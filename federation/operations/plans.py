@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
-from federation.codec import texts
 from federation.codec.plans import (
     plan_clusters,
     plan_kind,
     plan_limits,
-    plan_selector,
     plan_to_message,
 )
-from federation.codec.ranges import MAX_INT64, whole
 from federation.codec.violations import Violations
 from federation.operations.table import OperationCall, operation
 from federation.rpc.pages import fitting, number_of, page_size_of, page_token
@@ -24,23 +21,22 @@ from federation.services.threads import ENCODING
 from federation.v1 import rebalance_pb2 as messages
 
 
-def plan_id(request: Message, violations: Violations) -> int:
+def plan_id(request: Message, _: Violations) -> int:
     """Read the number of the plan that a request is about."""
     number: int = request.id  # type: ignore[attr-defined] # each request about one plan has it
-    return whole(number, "id", violations, least=1, most=MAX_INT64)
+    return number
 
 
 def _stop_of(request: messages.StopPlanRequest, violations: Violations) -> tuple[int, str]:
-    return plan_id(request, violations), texts.word(request.reason, "reason", violations)
+    return plan_id(request, violations), request.reason
 
 
 def _wish(request: messages.CreatePlanRequest, violations: Violations) -> PlanWish:
-    kind = plan_kind(request.kind, "kind", violations)
-    selector = plan_selector(request.cluster_selector, "clusterSelector", violations)
+    kind = plan_kind(request.kind)
     return PlanWish(
         kind=kind,
-        clusters=plan_clusters(request.clusters, selector, kind, "clusters", violations),
-        cluster_selector=selector,
+        clusters=plan_clusters(request, kind, violations),
+        cluster_selector=dict(request.cluster_selector),
         limits=plan_limits(request, kind, violations),
     )
 

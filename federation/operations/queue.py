@@ -9,8 +9,6 @@ from math import isfinite
 
 from federation.codec.bindings import binding_to_message
 from federation.codec.decisions import decision_to_message
-from federation.codec.ranges import whole
-from federation.codec.violations import Violations
 from federation.codec.waits import queued_to_message, wait_to_message
 from federation.model.errors import InvalidRequest
 from federation.operations.table import OperationCall, operation
@@ -26,7 +24,7 @@ MIN_PRIORITY, MAX_PRIORITY = -(2**31), 2**31 - 1
 MAX_SECONDS = 1e11
 
 
-@operation("Scheduling/SuspendBinding", required=("name",))
+@operation("Scheduling/SuspendBinding")
 async def suspend_binding(
     call: OperationCall, request: messages.SuspendBindingRequest
 ) -> messages.SuspendBindingResponse:
@@ -37,7 +35,7 @@ async def suspend_binding(
     return messages.SuspendBindingResponse(wait=wait_to_message(wait) if wait else None)
 
 
-@operation("Scheduling/RescheduleBinding", required=("name",))
+@operation("Scheduling/RescheduleBinding")
 async def reschedule_binding(
     call: OperationCall, request: messages.RescheduleBindingRequest
 ) -> messages.RescheduleBindingResponse:
@@ -53,20 +51,11 @@ async def reschedule_binding(
     )
 
 
-def _priority(
-    request: messages.ListQueueRequest, violations: Violations
-) -> tuple[messages.ListQueueRequest, int | None]:
-    if not request.HasField("priority"):
-        return request, None
-    bounds = {"least": MIN_PRIORITY, "most": MAX_PRIORITY}
-    return request, whole(request.priority, "priority", violations, **bounds)
-
-
-@operation("Scheduling/ListQueue", read=_priority)
+@operation("Scheduling/ListQueue")
 async def list_queue(
-    call: OperationCall, filtered: tuple[messages.ListQueueRequest, int | None]
+    call: OperationCall, request: messages.ListQueueRequest
 ) -> messages.ListQueueResponse:
-    request, priority = filtered
+    priority = request.priority if request.HasField("priority") else None
     key = key_of(request.page_token, TOKEN_PARTS)
     after = _place_of(key) if key else None
     limit = page_size_of(request.page_size)

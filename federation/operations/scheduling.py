@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from federation.codec.bindings import binding_to_message
 from federation.codec.decisions import decision_to_message, put_decision, reservation_messages
-from federation.codec.ranges import distinct, is_cluster_name, lease_seconds
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.codec.waits import wait_to_message
@@ -69,7 +68,7 @@ async def schedule(
     return response
 
 
-@operation("Scheduling/GetBinding", required=("name",))
+@operation("Scheduling/GetBinding")
 async def get_binding(
     call: OperationCall, request: messages.GetBindingRequest
 ) -> messages.GetBindingResponse:
@@ -108,25 +107,7 @@ async def list_bindings(
     )
 
 
-def _released_clusters(
-    request: messages.ReleaseReservationRequest, violations: Violations
-) -> messages.ReleaseReservationRequest:
-    for position, name in enumerate(request.clusters):
-        if not is_cluster_name(name):
-            violations.add(f"clusters[{position}]", f"{name[:64]!r} cannot be a cluster's name")
-    distinct(request.clusters, "clusters", violations)
-    return request
-
-
-def _lease(
-    request: messages.RenewLeaseRequest, violations: Violations
-) -> tuple[messages.RenewLeaseRequest, int | None]:
-    if not request.HasField("lease_seconds"):
-        return request, None
-    return request, lease_seconds(request.lease_seconds, "leaseSeconds", violations)
-
-
-@operation("Scheduling/ReleaseReservation", read=_released_clusters, required=("name",))
+@operation("Scheduling/ReleaseReservation")
 async def release_reservation(
     call: OperationCall, request: messages.ReleaseReservationRequest
 ) -> messages.ReleaseReservationResponse:
@@ -137,19 +118,19 @@ async def release_reservation(
     return messages.ReleaseReservationResponse(released=reservation_messages(held))
 
 
-@operation("Scheduling/RenewLease", read=_lease, required=("name",))
+@operation("Scheduling/RenewLease")
 async def renew_lease(
-    call: OperationCall, lease: tuple[messages.RenewLeaseRequest, int | None]
+    call: OperationCall, request: messages.RenewLeaseRequest
 ) -> messages.RenewLeaseResponse:
     """Renew a lease. Raises what ``ReleaseService.renew`` raises."""
-    request, seconds = lease
+    seconds = request.lease_seconds if request.HasField("lease_seconds") else None
     expires_at = await call.services.releases.renew(
         request.namespace, request.name, request.uid, seconds
     )
     return messages.RenewLeaseResponse(lease_expire_time=timestamp_from_seconds(expires_at))
 
 
-@operation("Scheduling/DeleteBinding", required=("name",))
+@operation("Scheduling/DeleteBinding")
 async def delete_binding(
     call: OperationCall, request: messages.DeleteBindingRequest
 ) -> messages.DeleteBindingResponse:

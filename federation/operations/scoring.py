@@ -18,6 +18,7 @@ from estimator.scoring_config.reader import (
 )
 from federation.codec.counts import refuse_too_many
 from federation.codec.requirements import read_amounts
+from federation.codec.rules import check_rules
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.pod_request import ContainerRequest, PodResources
@@ -25,11 +26,8 @@ from federation.operations.table import OperationCall, operation
 from federation.services.threads import RESTS, SCORING
 from federation.v1 import scoring_pb2 as messages
 
-MAX_CONFIGURATION_BYTES = 64 * 1024
-MAX_NODES = 5_000
 MAX_PODS = 20_000
 MAX_CONTAINERS = 100
-MAX_RESOURCES = 100
 # Clients take answers of up to 4 MiB.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
@@ -44,24 +42,11 @@ async def score_nodes_of_request(
 
 def _check_limits(request: messages.ScoreNodesRequest) -> None:
     violations = Violations()
-    size_bytes = len(request.configuration.encode())
-    if not 0 < size_bytes <= MAX_CONFIGURATION_BYTES:
-        rule = f"is required, at most {MAX_CONFIGURATION_BYTES} bytes, not {size_bytes}"
-        violations.add("configuration", rule)
-    if not 0 < len(request.nodes) <= MAX_NODES:
-        violations.add("nodes", f"must be from 1 to {MAX_NODES}, not {len(request.nodes)}")
+    check_rules(request, "", violations)
     pods = sum(len(node.pods) for node in request.nodes)
     if pods > MAX_PODS:
         violations.add("nodes", f"must carry at most {MAX_PODS} pods in all, not {pods}")
-    if not request.HasField("pod"):
-        violations.add("pod", "is required")
     refuse_too_many(request.pod, "pod", violations)
-    for position, node in enumerate(request.nodes[:MAX_NODES]):
-        if len(node.allocatable) > MAX_RESOURCES:
-            rule = f"holds {len(node.allocatable)}: at most {MAX_RESOURCES} are looked at"
-            violations.add(f"nodes[{position}].allocatable", rule)
-    if request.scale not in messages.ScoreScale.values():
-        violations.add("scale", f"has no value {request.scale}")
     violations.check()
 
 

@@ -6,15 +6,15 @@ Must not know how a request came. Callers have passed the gate of ``federation.r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from federation.codec.ranges import required as check_required
 from federation.codec.rights import PACKAGE
+from federation.codec.rules import check_rules
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.model.access import Scope
@@ -50,8 +50,8 @@ class OperationCall:
 class Operation:
     """One unary method. ``run`` takes the request, or the value that ``read`` makes of it.
 
-    ``required`` fields must be set. Documents have readers of their own: their requests are not
-    ``checked`` here.
+    The rules of its proto are checked ahead of ``read``. Documents have readers of their own: their
+    requests are not ``checked`` here.
     """
 
     path: str
@@ -59,7 +59,6 @@ class Operation:
     response_type: type[Message]
     run: Callable[[OperationCall, Any], Awaitable[Any]]
     read: Callable[[Any, Violations], Any] | None
-    required: Sequence[str]
     checked: bool
 
     async def perform(self, call: OperationCall, request: Any) -> Any:
@@ -68,8 +67,7 @@ class Operation:
             return await self.run(call, request)
         violations, value = Violations(), request
         refuse_nul(request, "", violations)
-        for field in self.required:
-            check_required(getattr(request, field), field, violations)
+        check_rules(request, "", violations)
         if self.read is not None:
             value = self.read(request, violations)
         violations.check()
@@ -84,7 +82,6 @@ def operation(
     name: str,
     *,
     read: Callable[[Any, Violations], Any] | None = None,
-    required: Sequence[str] = (),
     checked: bool = True,
 ) -> Callable[
     [Callable[[OperationCall, V], Awaitable[M]]], Callable[[OperationCall, V], Awaitable[M]]
@@ -102,7 +99,6 @@ def operation(
             response_type=GetMessageClass(method.output_type),
             run=run,
             read=read,
-            required=required,
             checked=checked,
         )
         return run

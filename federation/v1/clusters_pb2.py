@@ -22,18 +22,58 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from federation.v1 import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from federation.v1 import resource_pb2 as federation_dot_v1_dot_resource__pb2
 from federation.v1 import rights_pb2 as federation_dot_v1_dot_rights__pb2
+from federation.v1 import rules_pb2 as federation_dot_v1_dot_rules__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65ration/v1/clusters.proto\x12\rfederation.v1\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"S\n\x16\x43reateJoinTokenRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x18\n\x0bttl_seconds\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_ttl_seconds\"\x9f\x01\n\x17\x43reateJoinTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61_url\x18\x04 \x01(\t\x12\x11\n\tca_sha256\x18\x05 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x06 \x01(\t\"\x8a\x01\n\tJoinToken\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\">\n\x15ListJoinTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"[\n\x16ListJoinTokensResponse\x12(\n\x06tokens\x18\x01 \x03(\x0b\x32\x18.federation.v1.JoinToken\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x16RevokeJoinTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"B\n\x17RevokeJoinTokenResponse\x12\'\n\x05token\x18\x01 \x01(\x0b\x32\x18.federation.v1.JoinToken\"$\n\x14\x41\x63\x63\x65ptClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"@\n\x15\x41\x63\x63\x65ptClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"$\n\x14RejectClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x15RejectClusterResponse\"\xaf\x01\n\x14\x45nrollClusterRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x1a\n\x12kubernetes_version\x18\x04 \x01(\t\x12\x15\n\ragent_version\x18\x05 \x01(\t\x12\x10\n\x08provider\x18\x06 \x01(\t\x12\x0e\n\x06region\x18\x07 \x01(\t\x12\r\n\x05zones\x18\x08 \x03(\t\"p\n\x15\x45nrollClusterResponse\x12\x12\n\ncredential\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_epoch\x18\x03 \x01(\x03\"V\n\x13ListClustersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x18\n\x10include_packable\x18\x03 \x01(\x08\"\x8d\x01\n\x14ListClustersResponse\x12(\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x16.federation.v1.Cluster\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x18\n\x10\x66leet_generation\x18\x03 \x01(\t\x12\x18\n\x10resource_version\x18\x04 \x01(\t\"0\n\x14WatchClustersRequest\x12\x18\n\x10resource_version\x18\x01 \x01(\t\"^\n\x15WatchClustersResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.federation.v1.ClusterEvent\x12\x18\n\x10resource_version\x18\x02 \x01(\t\"_\n\x0c\x43lusterEvent\x12&\n\x04type\x18\x01 \x01(\x0e\x32\x18.federation.v1.EventType\x12\'\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x16.federation.v1.Cluster\"!\n\x11GetClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x12GetClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"?\n\x14UpdateClusterRequest\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"@\n\x15UpdateClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"F\n\x14\x43ordonClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"@\n\x15\x43ordonClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"3\n\x14\x44\x65leteClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x17\n\x15\x44\x65leteClusterResponse\":\n\x15ReplaceClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\"A\n\x16ReplaceClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"$\n\x14RevokeClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\",\n\x15RevokeClusterResponse\x12\x13\n\x0b\x63redentials\x18\x01 \x01(\x05\x32\xf4\x0f\n\x08\x43lusters\x12\xa3\x01\n\x0f\x43reateJoinToken\x12%.federation.v1.CreateJoinTokenRequest\x1a&.federation.v1.CreateJoinTokenResponse\"A\xea\xe0\x18=\x12\x06\x63reate\x1a\x0bjoin-tokens\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x04\x32\t\x12\x07\x63luster8\x01\x12\x89\x01\n\x0eListJoinTokens\x12$.federation.v1.ListJoinTokensRequest\x1a%.federation.v1.ListJoinTokensResponse\"*\xea\xe0\x18&\x12\x04list\x1a\x0bjoin-tokens\"\x08operator\"\x05\x61\x64min(\x07\x12\x96\x01\n\x0fRevokeJoinToken\x12%.federation.v1.RevokeJoinTokenRequest\x1a&.federation.v1.RevokeJoinTokenResponse\"4\xea\xe0\x18\x30\x12\x06revoke\x1a\x0bjoin-tokens\"\x08operator\"\x05\x61\x64min(\x05\x32\x04\x12\x02id8\x01\x12\x8f\x01\n\rAcceptCluster\x12#.federation.v1.AcceptClusterRequest\x1a$.federation.v1.AcceptClusterResponse\"3\xea\xe0\x18/\x12\x06\x61\x63\x63\x65pt\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x8f\x01\n\rRejectCluster\x12#.federation.v1.RejectClusterRequest\x1a$.federation.v1.RejectClusterResponse\"3\xea\xe0\x18/\x12\x06reject\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x83\x01\n\rEnrollCluster\x12#.federation.v1.EnrollClusterRequest\x1a$.federation.v1.EnrollClusterResponse\"\'\xea\xe0\x18#\x08\x01\x12\x06\x65nroll\x1a\x08\x63lusters2\t\x12\x07\x63luster8\x01H\x01\x12t\n\x0cListClusters\x12\".federation.v1.ListClustersRequest\x1a#.federation.v1.ListClustersResponse\"\x1b\xea\xe0\x18\x17\x12\x04list\x1a\x08\x63lusters\"\x03\x61ny(\x07\x12u\n\nGetCluster\x12 .federation.v1.GetClusterRequest\x1a!.federation.v1.GetClusterResponse\"\"\xea\xe0\x18\x1e\x12\x03get\x1a\x08\x63lusters\"\x03\x61ny(\x03\x32\x06\x12\x04name\x12\xad\x01\n\rUpdateCluster\x12#.federation.v1.UpdateClusterRequest\x1a$.federation.v1.UpdateClusterResponse\"Q\xea\xe0\x18M\x12\x06update\x1a\x08\x63lusters\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x03\x32\x17\x12\x15\x63luster.metadata.name8\x01@\x80\x80\x80\x01\x12\x8f\x01\n\rCordonCluster\x12#.federation.v1.CordonClusterRequest\x1a$.federation.v1.CordonClusterResponse\"3\xea\xe0\x18/\x12\x06\x63ordon\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x97\x01\n\rDeleteCluster\x12#.federation.v1.DeleteClusterRequest\x1a$.federation.v1.DeleteClusterResponse\";\xea\xe0\x18\x37\x12\x06\x64\x65lete\x1a\x08\x63lusters\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x9b\x01\n\x0eReplaceCluster\x12$.federation.v1.ReplaceClusterRequest\x1a%.federation.v1.ReplaceClusterResponse\"<\xea\xe0\x18\x38\x12\x07replace\x1a\x08\x63lusters\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x8f\x01\n\rRevokeCluster\x12#.federation.v1.RevokeClusterRequest\x1a$.federation.v1.RevokeClusterResponse\"3\xea\xe0\x18/\x12\x06revoke\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12z\n\rWatchClusters\x12#.federation.v1.WatchClustersRequest\x1a$.federation.v1.WatchClustersResponse\"\x1c\xea\xe0\x18\x18\x12\x05watch\x1a\x08\x63lusters\"\x03\x61ny(\x07\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65ration/v1/clusters.proto\x12\rfederation.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x19\x66\x65\x64\x65ration/v1/rules.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"n\n\x16\x43reateJoinTokenRequest\x12\x1d\n\x07\x63luster\x18\x01 \x01(\tB\x0c\xbaH\tr\x04\xf0\xe0\x18\x01\xc8\x01\x01\x12%\n\x0bttl_seconds\x18\x02 \x01(\x03\x42\x0b\xbaH\x08\"\x06\x18\x80\xf5$(\x01H\x00\x88\x01\x01\x42\x0e\n\x0c_ttl_seconds\"\x9f\x01\n\x17\x43reateJoinTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61_url\x18\x04 \x01(\t\x12\x11\n\tca_sha256\x18\x05 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x06 \x01(\t\"\x8a\x01\n\tJoinToken\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\">\n\x15ListJoinTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"[\n\x16ListJoinTokensResponse\x12(\n\x06tokens\x18\x01 \x03(\x0b\x32\x18.federation.v1.JoinToken\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\",\n\x16RevokeJoinTokenRequest\x12\x12\n\x02id\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\"B\n\x17RevokeJoinTokenResponse\x12\'\n\x05token\x18\x01 \x01(\x0b\x32\x18.federation.v1.JoinToken\",\n\x14\x41\x63\x63\x65ptClusterRequest\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\"@\n\x15\x41\x63\x63\x65ptClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\",\n\x14RejectClusterRequest\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\"\x17\n\x15RejectClusterResponse\"\x87\x02\n\x14\x45nrollClusterRequest\x12\x1d\n\x07\x63luster\x18\x01 \x01(\tB\x0c\xbaH\tr\x04\xf0\xe0\x18\x01\xc8\x01\x01\x12\r\n\x05token\x18\x02 \x01(\t\x12!\n\x0b\x63luster_uid\x18\x03 \x01(\tB\x0c\xbaH\tr\x04\x90\xe1\x18\x01\xc8\x01\x01\x12%\n\x12kubernetes_version\x18\x04 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\x12 \n\ragent_version\x18\x05 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\x12\x1b\n\x08provider\x18\x06 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\x12\x19\n\x06region\x18\x07 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\x12\x1d\n\x05zones\x18\x08 \x03(\tB\x0e\xbaH\x0b\x92\x01\x08\"\x06r\x04\xa0\xe1\x18\x01\"p\n\x15\x45nrollClusterResponse\x12\x12\n\ncredential\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_epoch\x18\x03 \x01(\x03\"V\n\x13ListClustersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x18\n\x10include_packable\x18\x03 \x01(\x08\"\x8d\x01\n\x14ListClustersResponse\x12(\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x16.federation.v1.Cluster\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x18\n\x10\x66leet_generation\x18\x03 \x01(\t\x12\x18\n\x10resource_version\x18\x04 \x01(\t\"0\n\x14WatchClustersRequest\x12\x18\n\x10resource_version\x18\x01 \x01(\t\"^\n\x15WatchClustersResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.federation.v1.ClusterEvent\x12\x18\n\x10resource_version\x18\x02 \x01(\t\"_\n\x0c\x43lusterEvent\x12&\n\x04type\x18\x01 \x01(\x0e\x32\x18.federation.v1.EventType\x12\'\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x16.federation.v1.Cluster\")\n\x11GetClusterRequest\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\"=\n\x12GetClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"?\n\x14UpdateClusterRequest\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"@\n\x15UpdateClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"\\\n\x14\x43ordonClusterRequest\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\x12\x1c\n\x06reason\x18\x03 \x01(\tB\x0c\xbaH\tr\x07\x18\xc8\x01\x98\xe1\x18\x01\"@\n\x15\x43ordonClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\";\n\x14\x44\x65leteClusterRequest\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x17\n\x15\x44\x65leteClusterResponse\"P\n\x15ReplaceClusterRequest\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\x12!\n\x0b\x63luster_uid\x18\x02 \x01(\tB\x0c\xbaH\tr\x04\x90\xe1\x18\x01\xc8\x01\x01\"A\n\x16ReplaceClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\",\n\x14RevokeClusterRequest\x12\x14\n\x04name\x18\x01 \x01(\tB\x06\xbaH\x03\xc8\x01\x01\",\n\x15RevokeClusterResponse\x12\x13\n\x0b\x63redentials\x18\x01 \x01(\x05\x32\xf4\x0f\n\x08\x43lusters\x12\xa3\x01\n\x0f\x43reateJoinToken\x12%.federation.v1.CreateJoinTokenRequest\x1a&.federation.v1.CreateJoinTokenResponse\"A\xea\xe0\x18=\x12\x06\x63reate\x1a\x0bjoin-tokens\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x04\x32\t\x12\x07\x63luster8\x01\x12\x89\x01\n\x0eListJoinTokens\x12$.federation.v1.ListJoinTokensRequest\x1a%.federation.v1.ListJoinTokensResponse\"*\xea\xe0\x18&\x12\x04list\x1a\x0bjoin-tokens\"\x08operator\"\x05\x61\x64min(\x07\x12\x96\x01\n\x0fRevokeJoinToken\x12%.federation.v1.RevokeJoinTokenRequest\x1a&.federation.v1.RevokeJoinTokenResponse\"4\xea\xe0\x18\x30\x12\x06revoke\x1a\x0bjoin-tokens\"\x08operator\"\x05\x61\x64min(\x05\x32\x04\x12\x02id8\x01\x12\x8f\x01\n\rAcceptCluster\x12#.federation.v1.AcceptClusterRequest\x1a$.federation.v1.AcceptClusterResponse\"3\xea\xe0\x18/\x12\x06\x61\x63\x63\x65pt\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x8f\x01\n\rRejectCluster\x12#.federation.v1.RejectClusterRequest\x1a$.federation.v1.RejectClusterResponse\"3\xea\xe0\x18/\x12\x06reject\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x83\x01\n\rEnrollCluster\x12#.federation.v1.EnrollClusterRequest\x1a$.federation.v1.EnrollClusterResponse\"\'\xea\xe0\x18#\x08\x01\x12\x06\x65nroll\x1a\x08\x63lusters2\t\x12\x07\x63luster8\x01H\x01\x12t\n\x0cListClusters\x12\".federation.v1.ListClustersRequest\x1a#.federation.v1.ListClustersResponse\"\x1b\xea\xe0\x18\x17\x12\x04list\x1a\x08\x63lusters\"\x03\x61ny(\x07\x12u\n\nGetCluster\x12 .federation.v1.GetClusterRequest\x1a!.federation.v1.GetClusterResponse\"\"\xea\xe0\x18\x1e\x12\x03get\x1a\x08\x63lusters\"\x03\x61ny(\x03\x32\x06\x12\x04name\x12\xad\x01\n\rUpdateCluster\x12#.federation.v1.UpdateClusterRequest\x1a$.federation.v1.UpdateClusterResponse\"Q\xea\xe0\x18M\x12\x06update\x1a\x08\x63lusters\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x03\x32\x17\x12\x15\x63luster.metadata.name8\x01@\x80\x80\x80\x01\x12\x8f\x01\n\rCordonCluster\x12#.federation.v1.CordonClusterRequest\x1a$.federation.v1.CordonClusterResponse\"3\xea\xe0\x18/\x12\x06\x63ordon\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x97\x01\n\rDeleteCluster\x12#.federation.v1.DeleteClusterRequest\x1a$.federation.v1.DeleteClusterResponse\";\xea\xe0\x18\x37\x12\x06\x64\x65lete\x1a\x08\x63lusters\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x9b\x01\n\x0eReplaceCluster\x12$.federation.v1.ReplaceClusterRequest\x1a%.federation.v1.ReplaceClusterResponse\"<\xea\xe0\x18\x38\x12\x07replace\x1a\x08\x63lusters\"\x08operator\"\x06\x62ridge\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12\x8f\x01\n\rRevokeCluster\x12#.federation.v1.RevokeClusterRequest\x1a$.federation.v1.RevokeClusterResponse\"3\xea\xe0\x18/\x12\x06revoke\x1a\x08\x63lusters\"\x08operator\"\x05\x61\x64min(\x03\x32\x06\x12\x04name8\x01\x12z\n\rWatchClusters\x12#.federation.v1.WatchClustersRequest\x1a$.federation.v1.WatchClustersResponse\"\x1c\xea\xe0\x18\x18\x12\x05watch\x1a\x08\x63lusters\"\x03\x61ny(\x07\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'federation.v1.clusters_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_CREATEJOINTOKENREQUEST'].fields_by_name['cluster']._loaded_options = None
+  _globals['_CREATEJOINTOKENREQUEST'].fields_by_name['cluster']._serialized_options = b'\272H\tr\004\360\340\030\001\310\001\001'
+  _globals['_CREATEJOINTOKENREQUEST'].fields_by_name['ttl_seconds']._loaded_options = None
+  _globals['_CREATEJOINTOKENREQUEST'].fields_by_name['ttl_seconds']._serialized_options = b'\272H\010\"\006\030\200\365$(\001'
+  _globals['_REVOKEJOINTOKENREQUEST'].fields_by_name['id']._loaded_options = None
+  _globals['_REVOKEJOINTOKENREQUEST'].fields_by_name['id']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_ACCEPTCLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_ACCEPTCLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_REJECTCLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_REJECTCLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['cluster']._loaded_options = None
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['cluster']._serialized_options = b'\272H\tr\004\360\340\030\001\310\001\001'
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['cluster_uid']._loaded_options = None
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['cluster_uid']._serialized_options = b'\272H\tr\004\220\341\030\001\310\001\001'
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['kubernetes_version']._loaded_options = None
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['kubernetes_version']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['agent_version']._loaded_options = None
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['agent_version']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['provider']._loaded_options = None
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['provider']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['region']._loaded_options = None
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['region']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['zones']._loaded_options = None
+  _globals['_ENROLLCLUSTERREQUEST'].fields_by_name['zones']._serialized_options = b'\272H\013\222\001\010\"\006r\004\240\341\030\001'
+  _globals['_GETCLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_GETCLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_CORDONCLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_CORDONCLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_CORDONCLUSTERREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_CORDONCLUSTERREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\tr\007\030\310\001\230\341\030\001'
+  _globals['_DELETECLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_DELETECLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_REPLACECLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_REPLACECLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_REPLACECLUSTERREQUEST'].fields_by_name['cluster_uid']._loaded_options = None
+  _globals['_REPLACECLUSTERREQUEST'].fields_by_name['cluster_uid']._serialized_options = b'\272H\tr\004\220\341\030\001\310\001\001'
+  _globals['_REVOKECLUSTERREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_REVOKECLUSTERREQUEST'].fields_by_name['name']._serialized_options = b'\272H\003\310\001\001'
   _globals['_CLUSTERS'].methods_by_name['CreateJoinToken']._loaded_options = None
   _globals['_CLUSTERS'].methods_by_name['CreateJoinToken']._serialized_options = b'\352\340\030=\022\006create\032\013join-tokens\"\010operator\"\006bridge\"\005admin(\0042\t\022\007cluster8\001'
   _globals['_CLUSTERS'].methods_by_name['ListJoinTokens']._loaded_options = None
@@ -62,66 +102,66 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLUSTERS'].methods_by_name['RevokeCluster']._serialized_options = b'\352\340\030/\022\006revoke\032\010clusters\"\010operator\"\005admin(\0032\006\022\004name8\001'
   _globals['_CLUSTERS'].methods_by_name['WatchClusters']._loaded_options = None
   _globals['_CLUSTERS'].methods_by_name['WatchClusters']._serialized_options = b'\352\340\030\030\022\005watch\032\010clusters\"\003any(\007'
-  _globals['_CREATEJOINTOKENREQUEST']._serialized_start=138
-  _globals['_CREATEJOINTOKENREQUEST']._serialized_end=221
-  _globals['_CREATEJOINTOKENRESPONSE']._serialized_start=224
-  _globals['_CREATEJOINTOKENRESPONSE']._serialized_end=383
-  _globals['_JOINTOKEN']._serialized_start=386
-  _globals['_JOINTOKEN']._serialized_end=524
-  _globals['_LISTJOINTOKENSREQUEST']._serialized_start=526
-  _globals['_LISTJOINTOKENSREQUEST']._serialized_end=588
-  _globals['_LISTJOINTOKENSRESPONSE']._serialized_start=590
-  _globals['_LISTJOINTOKENSRESPONSE']._serialized_end=681
-  _globals['_REVOKEJOINTOKENREQUEST']._serialized_start=683
-  _globals['_REVOKEJOINTOKENREQUEST']._serialized_end=719
-  _globals['_REVOKEJOINTOKENRESPONSE']._serialized_start=721
-  _globals['_REVOKEJOINTOKENRESPONSE']._serialized_end=787
-  _globals['_ACCEPTCLUSTERREQUEST']._serialized_start=789
-  _globals['_ACCEPTCLUSTERREQUEST']._serialized_end=825
-  _globals['_ACCEPTCLUSTERRESPONSE']._serialized_start=827
-  _globals['_ACCEPTCLUSTERRESPONSE']._serialized_end=891
-  _globals['_REJECTCLUSTERREQUEST']._serialized_start=893
-  _globals['_REJECTCLUSTERREQUEST']._serialized_end=929
-  _globals['_REJECTCLUSTERRESPONSE']._serialized_start=931
-  _globals['_REJECTCLUSTERRESPONSE']._serialized_end=954
-  _globals['_ENROLLCLUSTERREQUEST']._serialized_start=957
-  _globals['_ENROLLCLUSTERREQUEST']._serialized_end=1132
-  _globals['_ENROLLCLUSTERRESPONSE']._serialized_start=1134
-  _globals['_ENROLLCLUSTERRESPONSE']._serialized_end=1246
-  _globals['_LISTCLUSTERSREQUEST']._serialized_start=1248
-  _globals['_LISTCLUSTERSREQUEST']._serialized_end=1334
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=1337
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=1478
-  _globals['_WATCHCLUSTERSREQUEST']._serialized_start=1480
-  _globals['_WATCHCLUSTERSREQUEST']._serialized_end=1528
-  _globals['_WATCHCLUSTERSRESPONSE']._serialized_start=1530
-  _globals['_WATCHCLUSTERSRESPONSE']._serialized_end=1624
-  _globals['_CLUSTEREVENT']._serialized_start=1626
-  _globals['_CLUSTEREVENT']._serialized_end=1721
-  _globals['_GETCLUSTERREQUEST']._serialized_start=1723
-  _globals['_GETCLUSTERREQUEST']._serialized_end=1756
-  _globals['_GETCLUSTERRESPONSE']._serialized_start=1758
-  _globals['_GETCLUSTERRESPONSE']._serialized_end=1819
-  _globals['_UPDATECLUSTERREQUEST']._serialized_start=1821
-  _globals['_UPDATECLUSTERREQUEST']._serialized_end=1884
-  _globals['_UPDATECLUSTERRESPONSE']._serialized_start=1886
-  _globals['_UPDATECLUSTERRESPONSE']._serialized_end=1950
-  _globals['_CORDONCLUSTERREQUEST']._serialized_start=1952
-  _globals['_CORDONCLUSTERREQUEST']._serialized_end=2022
-  _globals['_CORDONCLUSTERRESPONSE']._serialized_start=2024
-  _globals['_CORDONCLUSTERRESPONSE']._serialized_end=2088
-  _globals['_DELETECLUSTERREQUEST']._serialized_start=2090
-  _globals['_DELETECLUSTERREQUEST']._serialized_end=2141
-  _globals['_DELETECLUSTERRESPONSE']._serialized_start=2143
-  _globals['_DELETECLUSTERRESPONSE']._serialized_end=2166
-  _globals['_REPLACECLUSTERREQUEST']._serialized_start=2168
-  _globals['_REPLACECLUSTERREQUEST']._serialized_end=2226
-  _globals['_REPLACECLUSTERRESPONSE']._serialized_start=2228
-  _globals['_REPLACECLUSTERRESPONSE']._serialized_end=2293
-  _globals['_REVOKECLUSTERREQUEST']._serialized_start=2295
-  _globals['_REVOKECLUSTERREQUEST']._serialized_end=2331
-  _globals['_REVOKECLUSTERRESPONSE']._serialized_start=2333
-  _globals['_REVOKECLUSTERRESPONSE']._serialized_end=2377
-  _globals['_CLUSTERS']._serialized_start=2380
-  _globals['_CLUSTERS']._serialized_end=4416
+  _globals['_CREATEJOINTOKENREQUEST']._serialized_start=194
+  _globals['_CREATEJOINTOKENREQUEST']._serialized_end=304
+  _globals['_CREATEJOINTOKENRESPONSE']._serialized_start=307
+  _globals['_CREATEJOINTOKENRESPONSE']._serialized_end=466
+  _globals['_JOINTOKEN']._serialized_start=469
+  _globals['_JOINTOKEN']._serialized_end=607
+  _globals['_LISTJOINTOKENSREQUEST']._serialized_start=609
+  _globals['_LISTJOINTOKENSREQUEST']._serialized_end=671
+  _globals['_LISTJOINTOKENSRESPONSE']._serialized_start=673
+  _globals['_LISTJOINTOKENSRESPONSE']._serialized_end=764
+  _globals['_REVOKEJOINTOKENREQUEST']._serialized_start=766
+  _globals['_REVOKEJOINTOKENREQUEST']._serialized_end=810
+  _globals['_REVOKEJOINTOKENRESPONSE']._serialized_start=812
+  _globals['_REVOKEJOINTOKENRESPONSE']._serialized_end=878
+  _globals['_ACCEPTCLUSTERREQUEST']._serialized_start=880
+  _globals['_ACCEPTCLUSTERREQUEST']._serialized_end=924
+  _globals['_ACCEPTCLUSTERRESPONSE']._serialized_start=926
+  _globals['_ACCEPTCLUSTERRESPONSE']._serialized_end=990
+  _globals['_REJECTCLUSTERREQUEST']._serialized_start=992
+  _globals['_REJECTCLUSTERREQUEST']._serialized_end=1036
+  _globals['_REJECTCLUSTERRESPONSE']._serialized_start=1038
+  _globals['_REJECTCLUSTERRESPONSE']._serialized_end=1061
+  _globals['_ENROLLCLUSTERREQUEST']._serialized_start=1064
+  _globals['_ENROLLCLUSTERREQUEST']._serialized_end=1327
+  _globals['_ENROLLCLUSTERRESPONSE']._serialized_start=1329
+  _globals['_ENROLLCLUSTERRESPONSE']._serialized_end=1441
+  _globals['_LISTCLUSTERSREQUEST']._serialized_start=1443
+  _globals['_LISTCLUSTERSREQUEST']._serialized_end=1529
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=1532
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=1673
+  _globals['_WATCHCLUSTERSREQUEST']._serialized_start=1675
+  _globals['_WATCHCLUSTERSREQUEST']._serialized_end=1723
+  _globals['_WATCHCLUSTERSRESPONSE']._serialized_start=1725
+  _globals['_WATCHCLUSTERSRESPONSE']._serialized_end=1819
+  _globals['_CLUSTEREVENT']._serialized_start=1821
+  _globals['_CLUSTEREVENT']._serialized_end=1916
+  _globals['_GETCLUSTERREQUEST']._serialized_start=1918
+  _globals['_GETCLUSTERREQUEST']._serialized_end=1959
+  _globals['_GETCLUSTERRESPONSE']._serialized_start=1961
+  _globals['_GETCLUSTERRESPONSE']._serialized_end=2022
+  _globals['_UPDATECLUSTERREQUEST']._serialized_start=2024
+  _globals['_UPDATECLUSTERREQUEST']._serialized_end=2087
+  _globals['_UPDATECLUSTERRESPONSE']._serialized_start=2089
+  _globals['_UPDATECLUSTERRESPONSE']._serialized_end=2153
+  _globals['_CORDONCLUSTERREQUEST']._serialized_start=2155
+  _globals['_CORDONCLUSTERREQUEST']._serialized_end=2247
+  _globals['_CORDONCLUSTERRESPONSE']._serialized_start=2249
+  _globals['_CORDONCLUSTERRESPONSE']._serialized_end=2313
+  _globals['_DELETECLUSTERREQUEST']._serialized_start=2315
+  _globals['_DELETECLUSTERREQUEST']._serialized_end=2374
+  _globals['_DELETECLUSTERRESPONSE']._serialized_start=2376
+  _globals['_DELETECLUSTERRESPONSE']._serialized_end=2399
+  _globals['_REPLACECLUSTERREQUEST']._serialized_start=2401
+  _globals['_REPLACECLUSTERREQUEST']._serialized_end=2481
+  _globals['_REPLACECLUSTERRESPONSE']._serialized_start=2483
+  _globals['_REPLACECLUSTERRESPONSE']._serialized_end=2548
+  _globals['_REVOKECLUSTERREQUEST']._serialized_start=2550
+  _globals['_REVOKECLUSTERREQUEST']._serialized_end=2594
+  _globals['_REVOKECLUSTERRESPONSE']._serialized_start=2596
+  _globals['_REVOKECLUSTERRESPONSE']._serialized_end=2640
+  _globals['_CLUSTERS']._serialized_start=2643
+  _globals['_CLUSTERS']._serialized_end=4679
 # @@protoc_insertion_point(module_scope)

@@ -22,48 +22,62 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from federation.v1 import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from federation.v1 import resource_pb2 as federation_dot_v1_dot_resource__pb2
 from federation.v1 import rights_pb2 as federation_dot_v1_dot_rights__pb2
+from federation.v1 import rules_pb2 as federation_dot_v1_dot_rules__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65ration/v1/failover.proto\x12\rfederation.v1\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetFailoverRequest\"D\n\x13GetFailoverResponse\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.federation.v1.FailoverStatus\"I\n\x15\x46reezeFailoverRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x10\n\x08provider\x18\x03 \x01(\t\"G\n\x16\x46reezeFailoverResponse\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.federation.v1.FailoverStatus\"P\n\x15ResumeFailoverRequest\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\x15\n\rcontrol_plane\x18\x03 \x01(\t\"G\n\x16ResumeFailoverResponse\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.federation.v1.FailoverStatus\"\xe9\x02\n\x0e\x46\x61iloverStatus\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12-\n\x06\x66reeze\x18\x02 \x01(\x0b\x32\x1d.federation.v1.FailoverFreeze\x12,\n\x06silent\x18\x03 \x03(\x0b\x32\x1c.federation.v1.SilentCluster\x12\x32\n\tevacuated\x18\x04 \x03(\x0b\x32\x1f.federation.v1.EvacuatedCluster\x12*\n\tevictions\x18\x05 \x03(\x0b\x32\x17.federation.v1.Eviction\x12\x16\n\x0e\x65viction_count\x18\x06 \x01(\x03\x12\x1b\n\x13replicas_per_minute\x18\x07 \x01(\x01\x12*\n\x06places\x18\x08 \x03(\x0b\x32\x1a.federation.v1.FrozenPlace\x12(\n\x04time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"u\n\x0b\x46rozenPlace\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\x15\n\rcontrol_plane\x18\x04 \x01(\t\x12-\n\x06\x66reeze\x18\x03 \x01(\x0b\x32\x1d.federation.v1.FailoverFreeze\"W\n\x0e\x46\x61iloverFreeze\x12\n\n\x02\x62y\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xa5\x01\n\rSilentCluster\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nlost_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07lost_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x10\x45vacuatedCluster\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x06taints\x18\x02 \x03(\x0b\x32\x14.federation.v1.Taint\x12\x10\n\x08\x62indings\x18\x03 \x01(\x03\x12\x10\n\x08replicas\x18\x04 \x01(\x03\"\x8c\x01\n\x08\x45viction\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x31\n\x04task\x18\x03 \x01(\x0b\x32#.federation.v1.GracefulEvictionTask\x12,\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\x96\x03\n\x08\x46\x61ilover\x12p\n\x0bGetFailover\x12!.federation.v1.GetFailoverRequest\x1a\".federation.v1.GetFailoverResponse\"\x1a\xea\xe0\x18\x16\x12\x03get\x1a\x08\x66\x61ilover\"\x03\x61ny(\x07\x12\x8a\x01\n\x0e\x46reezeFailover\x12$.federation.v1.FreezeFailoverRequest\x1a%.federation.v1.FreezeFailoverResponse\"+\xea\xe0\x18\'\x12\x06\x66reeze\x1a\x08\x66\x61ilover\"\x08operator\"\x05\x61\x64min(\x06\x38\x01\x12\x8a\x01\n\x0eResumeFailover\x12$.federation.v1.ResumeFailoverRequest\x1a%.federation.v1.ResumeFailoverResponse\"+\xea\xe0\x18\'\x12\x06resume\x1a\x08\x66\x61ilover\"\x08operator\"\x05\x61\x64min(\x06\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65ration/v1/failover.proto\x12\rfederation.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x19\x66\x65\x64\x65ration/v1/rules.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x14\n\x12GetFailoverRequest\"D\n\x13GetFailoverResponse\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.federation.v1.FailoverStatus\"m\n\x15\x46reezeFailoverRequest\x12\x1c\n\x06reason\x18\x01 \x01(\tB\x0c\xbaH\tr\x04\xa0\xe1\x18\x01\xc8\x01\x01\x12\x19\n\x06region\x18\x02 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\x12\x1b\n\x08provider\x18\x03 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\"G\n\x16\x46reezeFailoverResponse\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.federation.v1.FailoverStatus\"q\n\x15ResumeFailoverRequest\x12\x19\n\x06region\x18\x01 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\x12\x1b\n\x08provider\x18\x02 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\x12 \n\rcontrol_plane\x18\x03 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\"G\n\x16ResumeFailoverResponse\x12-\n\x06status\x18\x01 \x01(\x0b\x32\x1d.federation.v1.FailoverStatus\"\xe9\x02\n\x0e\x46\x61iloverStatus\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12-\n\x06\x66reeze\x18\x02 \x01(\x0b\x32\x1d.federation.v1.FailoverFreeze\x12,\n\x06silent\x18\x03 \x03(\x0b\x32\x1c.federation.v1.SilentCluster\x12\x32\n\tevacuated\x18\x04 \x03(\x0b\x32\x1f.federation.v1.EvacuatedCluster\x12*\n\tevictions\x18\x05 \x03(\x0b\x32\x17.federation.v1.Eviction\x12\x16\n\x0e\x65viction_count\x18\x06 \x01(\x03\x12\x1b\n\x13replicas_per_minute\x18\x07 \x01(\x01\x12*\n\x06places\x18\x08 \x03(\x0b\x32\x1a.federation.v1.FrozenPlace\x12(\n\x04time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"u\n\x0b\x46rozenPlace\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\x15\n\rcontrol_plane\x18\x04 \x01(\t\x12-\n\x06\x66reeze\x18\x03 \x01(\x0b\x32\x1d.federation.v1.FailoverFreeze\"W\n\x0e\x46\x61iloverFreeze\x12\n\n\x02\x62y\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\xa5\x01\n\rSilentCluster\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nlost_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07lost_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x10\x45vacuatedCluster\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x06taints\x18\x02 \x03(\x0b\x32\x14.federation.v1.Taint\x12\x10\n\x08\x62indings\x18\x03 \x01(\x03\x12\x10\n\x08replicas\x18\x04 \x01(\x03\"\x8c\x01\n\x08\x45viction\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x31\n\x04task\x18\x03 \x01(\x0b\x32#.federation.v1.GracefulEvictionTask\x12,\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\x96\x03\n\x08\x46\x61ilover\x12p\n\x0bGetFailover\x12!.federation.v1.GetFailoverRequest\x1a\".federation.v1.GetFailoverResponse\"\x1a\xea\xe0\x18\x16\x12\x03get\x1a\x08\x66\x61ilover\"\x03\x61ny(\x07\x12\x8a\x01\n\x0e\x46reezeFailover\x12$.federation.v1.FreezeFailoverRequest\x1a%.federation.v1.FreezeFailoverResponse\"+\xea\xe0\x18\'\x12\x06\x66reeze\x1a\x08\x66\x61ilover\"\x08operator\"\x05\x61\x64min(\x06\x38\x01\x12\x8a\x01\n\x0eResumeFailover\x12$.federation.v1.ResumeFailoverRequest\x1a%.federation.v1.ResumeFailoverResponse\"+\xea\xe0\x18\'\x12\x06resume\x1a\x08\x66\x61ilover\"\x08operator\"\x05\x61\x64min(\x06\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'federation.v1.failover_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_FREEZEFAILOVERREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_FREEZEFAILOVERREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\tr\004\240\341\030\001\310\001\001'
+  _globals['_FREEZEFAILOVERREQUEST'].fields_by_name['region']._loaded_options = None
+  _globals['_FREEZEFAILOVERREQUEST'].fields_by_name['region']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_FREEZEFAILOVERREQUEST'].fields_by_name['provider']._loaded_options = None
+  _globals['_FREEZEFAILOVERREQUEST'].fields_by_name['provider']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_RESUMEFAILOVERREQUEST'].fields_by_name['region']._loaded_options = None
+  _globals['_RESUMEFAILOVERREQUEST'].fields_by_name['region']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_RESUMEFAILOVERREQUEST'].fields_by_name['provider']._loaded_options = None
+  _globals['_RESUMEFAILOVERREQUEST'].fields_by_name['provider']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_RESUMEFAILOVERREQUEST'].fields_by_name['control_plane']._loaded_options = None
+  _globals['_RESUMEFAILOVERREQUEST'].fields_by_name['control_plane']._serialized_options = b'\272H\006r\004\240\341\030\001'
   _globals['_FAILOVER'].methods_by_name['GetFailover']._loaded_options = None
   _globals['_FAILOVER'].methods_by_name['GetFailover']._serialized_options = b'\352\340\030\026\022\003get\032\010failover\"\003any(\007'
   _globals['_FAILOVER'].methods_by_name['FreezeFailover']._loaded_options = None
   _globals['_FAILOVER'].methods_by_name['FreezeFailover']._serialized_options = b'\352\340\030\'\022\006freeze\032\010failover\"\010operator\"\005admin(\0068\001'
   _globals['_FAILOVER'].methods_by_name['ResumeFailover']._loaded_options = None
   _globals['_FAILOVER'].methods_by_name['ResumeFailover']._serialized_options = b'\352\340\030\'\022\006resume\032\010failover\"\010operator\"\005admin(\0068\001'
-  _globals['_GETFAILOVERREQUEST']._serialized_start=138
-  _globals['_GETFAILOVERREQUEST']._serialized_end=158
-  _globals['_GETFAILOVERRESPONSE']._serialized_start=160
-  _globals['_GETFAILOVERRESPONSE']._serialized_end=228
-  _globals['_FREEZEFAILOVERREQUEST']._serialized_start=230
-  _globals['_FREEZEFAILOVERREQUEST']._serialized_end=303
-  _globals['_FREEZEFAILOVERRESPONSE']._serialized_start=305
-  _globals['_FREEZEFAILOVERRESPONSE']._serialized_end=376
-  _globals['_RESUMEFAILOVERREQUEST']._serialized_start=378
-  _globals['_RESUMEFAILOVERREQUEST']._serialized_end=458
-  _globals['_RESUMEFAILOVERRESPONSE']._serialized_start=460
-  _globals['_RESUMEFAILOVERRESPONSE']._serialized_end=531
-  _globals['_FAILOVERSTATUS']._serialized_start=534
-  _globals['_FAILOVERSTATUS']._serialized_end=895
-  _globals['_FROZENPLACE']._serialized_start=897
-  _globals['_FROZENPLACE']._serialized_end=1014
-  _globals['_FAILOVERFREEZE']._serialized_start=1016
-  _globals['_FAILOVERFREEZE']._serialized_end=1103
-  _globals['_SILENTCLUSTER']._serialized_start=1106
-  _globals['_SILENTCLUSTER']._serialized_end=1271
-  _globals['_EVACUATEDCLUSTER']._serialized_start=1273
-  _globals['_EVACUATEDCLUSTER']._serialized_end=1379
-  _globals['_EVICTION']._serialized_start=1382
-  _globals['_EVICTION']._serialized_end=1522
-  _globals['_FAILOVER']._serialized_start=1525
-  _globals['_FAILOVER']._serialized_end=1931
+  _globals['_GETFAILOVERREQUEST']._serialized_start=194
+  _globals['_GETFAILOVERREQUEST']._serialized_end=214
+  _globals['_GETFAILOVERRESPONSE']._serialized_start=216
+  _globals['_GETFAILOVERRESPONSE']._serialized_end=284
+  _globals['_FREEZEFAILOVERREQUEST']._serialized_start=286
+  _globals['_FREEZEFAILOVERREQUEST']._serialized_end=395
+  _globals['_FREEZEFAILOVERRESPONSE']._serialized_start=397
+  _globals['_FREEZEFAILOVERRESPONSE']._serialized_end=468
+  _globals['_RESUMEFAILOVERREQUEST']._serialized_start=470
+  _globals['_RESUMEFAILOVERREQUEST']._serialized_end=583
+  _globals['_RESUMEFAILOVERRESPONSE']._serialized_start=585
+  _globals['_RESUMEFAILOVERRESPONSE']._serialized_end=656
+  _globals['_FAILOVERSTATUS']._serialized_start=659
+  _globals['_FAILOVERSTATUS']._serialized_end=1020
+  _globals['_FROZENPLACE']._serialized_start=1022
+  _globals['_FROZENPLACE']._serialized_end=1139
+  _globals['_FAILOVERFREEZE']._serialized_start=1141
+  _globals['_FAILOVERFREEZE']._serialized_end=1228
+  _globals['_SILENTCLUSTER']._serialized_start=1231
+  _globals['_SILENTCLUSTER']._serialized_end=1396
+  _globals['_EVACUATEDCLUSTER']._serialized_start=1398
+  _globals['_EVACUATEDCLUSTER']._serialized_end=1504
+  _globals['_EVICTION']._serialized_start=1507
+  _globals['_EVICTION']._serialized_end=1647
+  _globals['_FAILOVER']._serialized_start=1650
+  _globals['_FAILOVER']._serialized_end=2056
 # @@protoc_insertion_point(module_scope)

@@ -22,12 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from federation.v1 import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from federation.v1 import resource_pb2 as federation_dot_v1_dot_resource__pb2
 from federation.v1 import rights_pb2 as federation_dot_v1_dot_rights__pb2
+from federation.v1 import rules_pb2 as federation_dot_v1_dot_rules__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x65ration/v1/rebalance.proto\x12\rfederation.v1\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x04\n\x11\x43reatePlanRequest\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.federation.v1.PlanKind\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t\x12\x15\n\rmoves_at_once\x18\x03 \x01(\x05\x12\x11\n\tmax_moves\x18\x04 \x01(\x05\x12@\n\x08selector\x18\x05 \x03(\x0b\x32..federation.v1.CreatePlanRequest.SelectorEntry\x12O\n\x10\x63luster_selector\x18\x06 \x03(\x0b\x32\x35.federation.v1.CreatePlanRequest.ClusterSelectorEntry\x12\x19\n\x11moves_per_cluster\x18\x07 \x01(\x05\x12\x19\n\x11max_moved_percent\x18\x08 \x01(\x05\x12\x1d\n\x10headroom_percent\x18\t \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x11tolerance_percent\x18\n \x01(\x05H\x01\x88\x01\x01\x1a/\n\rSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x36\n\x14\x43lusterSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_headroom_percentB\x14\n\x12_tolerance_percent\"7\n\x12\x43reatePlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"\x1c\n\x0eGetPlanRequest\x12\n\n\x02id\x18\x01 \x01(\x03\"4\n\x0fGetPlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"9\n\x10ListPlansRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"P\n\x11ListPlansResponse\x12\"\n\x05plans\x18\x01 \x03(\x0b\x32\x13.federation.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x12\x41pprovePlanRequest\x12\n\n\x02id\x18\x01 \x01(\x03\"8\n\x13\x41pprovePlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"-\n\x0fStopPlanRequest\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\"5\n\x10StopPlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"\x1e\n\x10WatchPlanRequest\x12\n\n\x02id\x18\x01 \x01(\x03\"6\n\x11WatchPlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"\x95\x06\n\x04Plan\x12\n\n\x02id\x18\x01 \x01(\x03\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.federation.v1.PlanKind\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.federation.v1.PlanState\x12\x10\n\x08\x63lusters\x18\x04 \x03(\t\x12\x15\n\rmoves_at_once\x18\x05 \x01(\x05\x12%\n\x04gain\x18\x06 \x01(\x0b\x32\x17.federation.v1.PlanGain\x12\x12\n\nstep_count\x18\x07 \x01(\x05\x12&\n\x05steps\x18\x08 \x03(\x0b\x32\x17.federation.v1.PlanStep\x12.\n\x07unfixed\x18\t \x03(\x0b\x32\x1d.federation.v1.UnfixedBinding\x12\x15\n\runfixed_count\x18\n \x01(\x03\x12.\n\ncreated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x0c \x01(\t\x12/\n\x0b\x61pproved_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61pproved_by\x18\x0e \x01(\t\x12,\n\x08\x65nded_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65nded_by\x18\x10 \x01(\t\x12\x0e\n\x06reason\x18\x11 \x01(\t\x12\x19\n\x11moves_per_cluster\x18\x12 \x01(\x05\x12\x19\n\x11max_moved_percent\x18\x13 \x01(\x05\x12\x33\n\x08selector\x18\x14 \x03(\x0b\x32!.federation.v1.Plan.SelectorEntry\x12\x1d\n\x10headroom_percent\x18\x15 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x11tolerance_percent\x18\x16 \x01(\x05H\x01\x88\x01\x01\x1a/\n\rSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_headroom_percentB\x14\n\x12_tolerance_percent\"[\n\x08PlanGain\x12\x0e\n\x06wanted\x18\x01 \x01(\x03\x12\r\n\x05moved\x18\x02 \x01(\x03\x12\r\n\x05\x62ound\x18\x03 \x01(\x03\x12\x13\n\x0bgap_percent\x18\x04 \x01(\x01\x12\x0c\n\x04unit\x18\x05 \x01(\t\"\xbc\x02\n\x08PlanStep\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12,\n\x06\x62\x65\x66ore\x18\x04 \x03(\x0b\x32\x1c.federation.v1.TargetCluster\x12+\n\x05\x61\x66ter\x18\x05 \x03(\x0b\x32\x1c.federation.v1.TargetCluster\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\'\n\x05state\x18\x07 \x01(\x0e\x32\x18.federation.v1.StepState\x12\x0f\n\x07message\x18\x08 \x01(\t\x12,\n\x08\x62\x65gan_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"S\n\x0eUnfixedBinding\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08replicas\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t*\xa1\x01\n\x08PlanKind\x12\x19\n\x15PLAN_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fPLAN_KIND_DRAIN\x10\x01\x12\x16\n\x12PLAN_KIND_FAILBACK\x10\x02\x12\x15\n\x11PLAN_KIND_BALANCE\x10\x03\x12\x19\n\x15PLAN_KIND_CONSOLIDATE\x10\x04\x12\x1b\n\x17PLAN_KIND_UNSCHEDULABLE\x10\x05*\x82\x01\n\tPlanState\x12\x1a\n\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10PLAN_STATE_DRAFT\x10\x01\x12\x16\n\x12PLAN_STATE_RUNNING\x10\x02\x12\x13\n\x0fPLAN_STATE_DONE\x10\x03\x12\x16\n\x12PLAN_STATE_STOPPED\x10\x04*\x9a\x01\n\tStepState\x12\x1a\n\x16STEP_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12STEP_STATE_PENDING\x10\x01\x12\x15\n\x11STEP_STATE_MOVING\x10\x02\x12\x13\n\x0fSTEP_STATE_DONE\x10\x03\x12\x16\n\x12STEP_STATE_SKIPPED\x10\x04\x12\x15\n\x11STEP_STATE_FAILED\x10\x05\x32\xd1\x05\n\tRebalance\x12{\n\nCreatePlan\x12 .federation.v1.CreatePlanRequest\x1a!.federation.v1.CreatePlanResponse\"(\xea\xe0\x18$\x12\x06\x63reate\x1a\x05plans\"\x08operator\"\x05\x61\x64min(\x06\x38\x01\x12g\n\x07GetPlan\x12\x1d.federation.v1.GetPlanRequest\x1a\x1e.federation.v1.GetPlanResponse\"\x1d\xea\xe0\x18\x19\x12\x03get\x1a\x05plans\"\x03\x61ny(\x06\x32\x04\x12\x02id\x12h\n\tListPlans\x12\x1f.federation.v1.ListPlansRequest\x1a .federation.v1.ListPlansResponse\"\x18\xea\xe0\x18\x14\x12\x04list\x1a\x05plans\"\x03\x61ny(\x06\x12\x85\x01\n\x0b\x41pprovePlan\x12!.federation.v1.ApprovePlanRequest\x1a\".federation.v1.ApprovePlanResponse\"/\xea\xe0\x18+\x12\x07\x61pprove\x1a\x05plans\"\x08operator\"\x05\x61\x64min(\x06\x32\x04\x12\x02id8\x01\x12y\n\x08StopPlan\x12\x1e.federation.v1.StopPlanRequest\x1a\x1f.federation.v1.StopPlanResponse\",\xea\xe0\x18(\x12\x04stop\x1a\x05plans\"\x08operator\"\x05\x61\x64min(\x06\x32\x04\x12\x02id8\x01\x12q\n\tWatchPlan\x12\x1f.federation.v1.WatchPlanRequest\x1a .federation.v1.WatchPlanResponse\"\x1f\xea\xe0\x18\x1b\x12\x05watch\x1a\x05plans\"\x03\x61ny(\x06\x32\x04\x12\x02id0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66\x65\x64\x65ration/v1/rebalance.proto\x12\rfederation.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\x1a\x19\x66\x65\x64\x65ration/v1/rules.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x05\n\x11\x43reatePlanRequest\x12\x31\n\x04kind\x18\x01 \x01(\x0e\x32\x17.federation.v1.PlanKindB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\"\n\x08\x63lusters\x18\x02 \x03(\tB\x10\xbaH\r\x92\x01\n\x18\x01\"\x06r\x04\xf0\xe0\x18\x01\x12!\n\rmoves_at_once\x18\x03 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12\x1d\n\tmax_moves\x18\x04 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\x88\'(\x00\x12Z\n\x08selector\x18\x05 \x03(\x0b\x32..federation.v1.CreatePlanRequest.SelectorEntryB\x18\xbaH\x15\x9a\x01\x12\x10\x64\"\x06r\x04\x80\xe1\x18\x01*\x06r\x04\x88\xe1\x18\x01\x12i\n\x10\x63luster_selector\x18\x06 \x03(\x0b\x32\x35.federation.v1.CreatePlanRequest.ClusterSelectorEntryB\x18\xbaH\x15\x9a\x01\x12\x10\x64\"\x06r\x04\x80\xe1\x18\x01*\x06r\x04\x88\xe1\x18\x01\x12%\n\x11moves_per_cluster\x18\x07 \x01(\x05\x42\n\xbaH\x07\x1a\x05\x18\xe8\x07(\x00\x12$\n\x11max_moved_percent\x18\x08 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00\x12(\n\x10headroom_percent\x18\t \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x63(\x00H\x00\x88\x01\x01\x12)\n\x11tolerance_percent\x18\n \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x00H\x01\x88\x01\x01\x1a/\n\rSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x36\n\x14\x43lusterSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_headroom_percentB\x14\n\x12_tolerance_percent\"7\n\x12\x43reatePlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"%\n\x0eGetPlanRequest\x12\x13\n\x02id\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01\"4\n\x0fGetPlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"9\n\x10ListPlansRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"P\n\x11ListPlansResponse\x12\"\n\x05plans\x18\x01 \x03(\x0b\x32\x13.federation.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x12\x41pprovePlanRequest\x12\x13\n\x02id\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01\"8\n\x13\x41pprovePlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"A\n\x0fStopPlanRequest\x12\x13\n\x02id\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01\x12\x19\n\x06reason\x18\x02 \x01(\tB\t\xbaH\x06r\x04\xa0\xe1\x18\x01\"5\n\x10StopPlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"\'\n\x10WatchPlanRequest\x12\x13\n\x02id\x18\x01 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x01\"6\n\x11WatchPlanResponse\x12!\n\x04plan\x18\x01 \x01(\x0b\x32\x13.federation.v1.Plan\"\x95\x06\n\x04Plan\x12\n\n\x02id\x18\x01 \x01(\x03\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.federation.v1.PlanKind\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.federation.v1.PlanState\x12\x10\n\x08\x63lusters\x18\x04 \x03(\t\x12\x15\n\rmoves_at_once\x18\x05 \x01(\x05\x12%\n\x04gain\x18\x06 \x01(\x0b\x32\x17.federation.v1.PlanGain\x12\x12\n\nstep_count\x18\x07 \x01(\x05\x12&\n\x05steps\x18\x08 \x03(\x0b\x32\x17.federation.v1.PlanStep\x12.\n\x07unfixed\x18\t \x03(\x0b\x32\x1d.federation.v1.UnfixedBinding\x12\x15\n\runfixed_count\x18\n \x01(\x03\x12.\n\ncreated_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x0c \x01(\t\x12/\n\x0b\x61pproved_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61pproved_by\x18\x0e \x01(\t\x12,\n\x08\x65nded_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65nded_by\x18\x10 \x01(\t\x12\x0e\n\x06reason\x18\x11 \x01(\t\x12\x19\n\x11moves_per_cluster\x18\x12 \x01(\x05\x12\x19\n\x11max_moved_percent\x18\x13 \x01(\x05\x12\x33\n\x08selector\x18\x14 \x03(\x0b\x32!.federation.v1.Plan.SelectorEntry\x12\x1d\n\x10headroom_percent\x18\x15 \x01(\x05H\x00\x88\x01\x01\x12\x1e\n\x11tolerance_percent\x18\x16 \x01(\x05H\x01\x88\x01\x01\x1a/\n\rSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x13\n\x11_headroom_percentB\x14\n\x12_tolerance_percent\"[\n\x08PlanGain\x12\x0e\n\x06wanted\x18\x01 \x01(\x03\x12\r\n\x05moved\x18\x02 \x01(\x03\x12\r\n\x05\x62ound\x18\x03 \x01(\x03\x12\x13\n\x0bgap_percent\x18\x04 \x01(\x01\x12\x0c\n\x04unit\x18\x05 \x01(\t\"\xbc\x02\n\x08PlanStep\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12,\n\x06\x62\x65\x66ore\x18\x04 \x03(\x0b\x32\x1c.federation.v1.TargetCluster\x12+\n\x05\x61\x66ter\x18\x05 \x03(\x0b\x32\x1c.federation.v1.TargetCluster\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\'\n\x05state\x18\x07 \x01(\x0e\x32\x18.federation.v1.StepState\x12\x0f\n\x07message\x18\x08 \x01(\t\x12,\n\x08\x62\x65gan_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"S\n\x0eUnfixedBinding\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08replicas\x18\x03 \x01(\x03\x12\x0e\n\x06reason\x18\x04 \x01(\t*\xa1\x01\n\x08PlanKind\x12\x19\n\x15PLAN_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fPLAN_KIND_DRAIN\x10\x01\x12\x16\n\x12PLAN_KIND_FAILBACK\x10\x02\x12\x15\n\x11PLAN_KIND_BALANCE\x10\x03\x12\x19\n\x15PLAN_KIND_CONSOLIDATE\x10\x04\x12\x1b\n\x17PLAN_KIND_UNSCHEDULABLE\x10\x05*\x82\x01\n\tPlanState\x12\x1a\n\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10PLAN_STATE_DRAFT\x10\x01\x12\x16\n\x12PLAN_STATE_RUNNING\x10\x02\x12\x13\n\x0fPLAN_STATE_DONE\x10\x03\x12\x16\n\x12PLAN_STATE_STOPPED\x10\x04*\x9a\x01\n\tStepState\x12\x1a\n\x16STEP_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12STEP_STATE_PENDING\x10\x01\x12\x15\n\x11STEP_STATE_MOVING\x10\x02\x12\x13\n\x0fSTEP_STATE_DONE\x10\x03\x12\x16\n\x12STEP_STATE_SKIPPED\x10\x04\x12\x15\n\x11STEP_STATE_FAILED\x10\x05\x32\xd1\x05\n\tRebalance\x12{\n\nCreatePlan\x12 .federation.v1.CreatePlanRequest\x1a!.federation.v1.CreatePlanResponse\"(\xea\xe0\x18$\x12\x06\x63reate\x1a\x05plans\"\x08operator\"\x05\x61\x64min(\x06\x38\x01\x12g\n\x07GetPlan\x12\x1d.federation.v1.GetPlanRequest\x1a\x1e.federation.v1.GetPlanResponse\"\x1d\xea\xe0\x18\x19\x12\x03get\x1a\x05plans\"\x03\x61ny(\x06\x32\x04\x12\x02id\x12h\n\tListPlans\x12\x1f.federation.v1.ListPlansRequest\x1a .federation.v1.ListPlansResponse\"\x18\xea\xe0\x18\x14\x12\x04list\x1a\x05plans\"\x03\x61ny(\x06\x12\x85\x01\n\x0b\x41pprovePlan\x12!.federation.v1.ApprovePlanRequest\x1a\".federation.v1.ApprovePlanResponse\"/\xea\xe0\x18+\x12\x07\x61pprove\x1a\x05plans\"\x08operator\"\x05\x61\x64min(\x06\x32\x04\x12\x02id8\x01\x12y\n\x08StopPlan\x12\x1e.federation.v1.StopPlanRequest\x1a\x1f.federation.v1.StopPlanResponse\",\xea\xe0\x18(\x12\x04stop\x1a\x05plans\"\x08operator\"\x05\x61\x64min(\x06\x32\x04\x12\x02id8\x01\x12q\n\tWatchPlan\x12\x1f.federation.v1.WatchPlanRequest\x1a .federation.v1.WatchPlanResponse\"\x1f\xea\xe0\x18\x1b\x12\x05watch\x1a\x05plans\"\x03\x61ny(\x06\x32\x04\x12\x02id0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +40,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEPLANREQUEST_SELECTORENTRY']._serialized_options = b'8\001'
   _globals['_CREATEPLANREQUEST_CLUSTERSELECTORENTRY']._loaded_options = None
   _globals['_CREATEPLANREQUEST_CLUSTERSELECTORENTRY']._serialized_options = b'8\001'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['kind']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['kind']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['clusters']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['clusters']._serialized_options = b'\272H\r\222\001\n\030\001\"\006r\004\360\340\030\001'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['moves_at_once']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['moves_at_once']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['max_moves']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['max_moves']._serialized_options = b'\272H\007\032\005\030\210\'(\000'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['selector']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['selector']._serialized_options = b'\272H\025\232\001\022\020d\"\006r\004\200\341\030\001*\006r\004\210\341\030\001'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['cluster_selector']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['cluster_selector']._serialized_options = b'\272H\025\232\001\022\020d\"\006r\004\200\341\030\001*\006r\004\210\341\030\001'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['moves_per_cluster']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['moves_per_cluster']._serialized_options = b'\272H\007\032\005\030\350\007(\000'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['max_moved_percent']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['max_moved_percent']._serialized_options = b'\272H\006\032\004\030d(\000'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['headroom_percent']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['headroom_percent']._serialized_options = b'\272H\006\032\004\030c(\000'
+  _globals['_CREATEPLANREQUEST'].fields_by_name['tolerance_percent']._loaded_options = None
+  _globals['_CREATEPLANREQUEST'].fields_by_name['tolerance_percent']._serialized_options = b'\272H\006\032\004\030d(\000'
+  _globals['_GETPLANREQUEST'].fields_by_name['id']._loaded_options = None
+  _globals['_GETPLANREQUEST'].fields_by_name['id']._serialized_options = b'\272H\004\"\002(\001'
+  _globals['_APPROVEPLANREQUEST'].fields_by_name['id']._loaded_options = None
+  _globals['_APPROVEPLANREQUEST'].fields_by_name['id']._serialized_options = b'\272H\004\"\002(\001'
+  _globals['_STOPPLANREQUEST'].fields_by_name['id']._loaded_options = None
+  _globals['_STOPPLANREQUEST'].fields_by_name['id']._serialized_options = b'\272H\004\"\002(\001'
+  _globals['_STOPPLANREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_STOPPLANREQUEST'].fields_by_name['reason']._serialized_options = b'\272H\006r\004\240\341\030\001'
+  _globals['_WATCHPLANREQUEST'].fields_by_name['id']._loaded_options = None
+  _globals['_WATCHPLANREQUEST'].fields_by_name['id']._serialized_options = b'\272H\004\"\002(\001'
   _globals['_PLAN_SELECTORENTRY']._loaded_options = None
   _globals['_PLAN_SELECTORENTRY']._serialized_options = b'8\001'
   _globals['_REBALANCE'].methods_by_name['CreatePlan']._loaded_options = None
@@ -52,50 +84,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REBALANCE'].methods_by_name['StopPlan']._serialized_options = b'\352\340\030(\022\004stop\032\005plans\"\010operator\"\005admin(\0062\004\022\002id8\001'
   _globals['_REBALANCE'].methods_by_name['WatchPlan']._loaded_options = None
   _globals['_REBALANCE'].methods_by_name['WatchPlan']._serialized_options = b'\352\340\030\033\022\005watch\032\005plans\"\003any(\0062\004\022\002id'
-  _globals['_PLANKIND']._serialized_start=2526
-  _globals['_PLANKIND']._serialized_end=2687
-  _globals['_PLANSTATE']._serialized_start=2690
-  _globals['_PLANSTATE']._serialized_end=2820
-  _globals['_STEPSTATE']._serialized_start=2823
-  _globals['_STEPSTATE']._serialized_end=2977
-  _globals['_CREATEPLANREQUEST']._serialized_start=140
-  _globals['_CREATEPLANREQUEST']._serialized_end=670
-  _globals['_CREATEPLANREQUEST_SELECTORENTRY']._serialized_start=524
-  _globals['_CREATEPLANREQUEST_SELECTORENTRY']._serialized_end=571
-  _globals['_CREATEPLANREQUEST_CLUSTERSELECTORENTRY']._serialized_start=573
-  _globals['_CREATEPLANREQUEST_CLUSTERSELECTORENTRY']._serialized_end=627
-  _globals['_CREATEPLANRESPONSE']._serialized_start=672
-  _globals['_CREATEPLANRESPONSE']._serialized_end=727
-  _globals['_GETPLANREQUEST']._serialized_start=729
-  _globals['_GETPLANREQUEST']._serialized_end=757
-  _globals['_GETPLANRESPONSE']._serialized_start=759
-  _globals['_GETPLANRESPONSE']._serialized_end=811
-  _globals['_LISTPLANSREQUEST']._serialized_start=813
-  _globals['_LISTPLANSREQUEST']._serialized_end=870
-  _globals['_LISTPLANSRESPONSE']._serialized_start=872
-  _globals['_LISTPLANSRESPONSE']._serialized_end=952
-  _globals['_APPROVEPLANREQUEST']._serialized_start=954
-  _globals['_APPROVEPLANREQUEST']._serialized_end=986
-  _globals['_APPROVEPLANRESPONSE']._serialized_start=988
-  _globals['_APPROVEPLANRESPONSE']._serialized_end=1044
-  _globals['_STOPPLANREQUEST']._serialized_start=1046
-  _globals['_STOPPLANREQUEST']._serialized_end=1091
-  _globals['_STOPPLANRESPONSE']._serialized_start=1093
-  _globals['_STOPPLANRESPONSE']._serialized_end=1146
-  _globals['_WATCHPLANREQUEST']._serialized_start=1148
-  _globals['_WATCHPLANREQUEST']._serialized_end=1178
-  _globals['_WATCHPLANRESPONSE']._serialized_start=1180
-  _globals['_WATCHPLANRESPONSE']._serialized_end=1234
-  _globals['_PLAN']._serialized_start=1237
-  _globals['_PLAN']._serialized_end=2026
-  _globals['_PLAN_SELECTORENTRY']._serialized_start=524
-  _globals['_PLAN_SELECTORENTRY']._serialized_end=571
-  _globals['_PLANGAIN']._serialized_start=2028
-  _globals['_PLANGAIN']._serialized_end=2119
-  _globals['_PLANSTEP']._serialized_start=2122
-  _globals['_PLANSTEP']._serialized_end=2438
-  _globals['_UNFIXEDBINDING']._serialized_start=2440
-  _globals['_UNFIXEDBINDING']._serialized_end=2523
-  _globals['_REBALANCE']._serialized_start=2980
-  _globals['_REBALANCE']._serialized_end=3701
+  _globals['_PLANKIND']._serialized_start=2780
+  _globals['_PLANKIND']._serialized_end=2941
+  _globals['_PLANSTATE']._serialized_start=2944
+  _globals['_PLANSTATE']._serialized_end=3074
+  _globals['_STEPSTATE']._serialized_start=3077
+  _globals['_STEPSTATE']._serialized_end=3231
+  _globals['_CREATEPLANREQUEST']._serialized_start=196
+  _globals['_CREATEPLANREQUEST']._serialized_end=877
+  _globals['_CREATEPLANREQUEST_SELECTORENTRY']._serialized_start=731
+  _globals['_CREATEPLANREQUEST_SELECTORENTRY']._serialized_end=778
+  _globals['_CREATEPLANREQUEST_CLUSTERSELECTORENTRY']._serialized_start=780
+  _globals['_CREATEPLANREQUEST_CLUSTERSELECTORENTRY']._serialized_end=834
+  _globals['_CREATEPLANRESPONSE']._serialized_start=879
+  _globals['_CREATEPLANRESPONSE']._serialized_end=934
+  _globals['_GETPLANREQUEST']._serialized_start=936
+  _globals['_GETPLANREQUEST']._serialized_end=973
+  _globals['_GETPLANRESPONSE']._serialized_start=975
+  _globals['_GETPLANRESPONSE']._serialized_end=1027
+  _globals['_LISTPLANSREQUEST']._serialized_start=1029
+  _globals['_LISTPLANSREQUEST']._serialized_end=1086
+  _globals['_LISTPLANSRESPONSE']._serialized_start=1088
+  _globals['_LISTPLANSRESPONSE']._serialized_end=1168
+  _globals['_APPROVEPLANREQUEST']._serialized_start=1170
+  _globals['_APPROVEPLANREQUEST']._serialized_end=1211
+  _globals['_APPROVEPLANRESPONSE']._serialized_start=1213
+  _globals['_APPROVEPLANRESPONSE']._serialized_end=1269
+  _globals['_STOPPLANREQUEST']._serialized_start=1271
+  _globals['_STOPPLANREQUEST']._serialized_end=1336
+  _globals['_STOPPLANRESPONSE']._serialized_start=1338
+  _globals['_STOPPLANRESPONSE']._serialized_end=1391
+  _globals['_WATCHPLANREQUEST']._serialized_start=1393
+  _globals['_WATCHPLANREQUEST']._serialized_end=1432
+  _globals['_WATCHPLANRESPONSE']._serialized_start=1434
+  _globals['_WATCHPLANRESPONSE']._serialized_end=1488
+  _globals['_PLAN']._serialized_start=1491
+  _globals['_PLAN']._serialized_end=2280
+  _globals['_PLAN_SELECTORENTRY']._serialized_start=731
+  _globals['_PLAN_SELECTORENTRY']._serialized_end=778
+  _globals['_PLANGAIN']._serialized_start=2282
+  _globals['_PLANGAIN']._serialized_end=2373
+  _globals['_PLANSTEP']._serialized_start=2376
+  _globals['_PLANSTEP']._serialized_end=2692
+  _globals['_UNFIXEDBINDING']._serialized_start=2694
+  _globals['_UNFIXEDBINDING']._serialized_end=2777
+  _globals['_REBALANCE']._serialized_start=3234
+  _globals['_REBALANCE']._serialized_end=3955
 # @@protoc_insertion_point(module_scope)

@@ -26,13 +26,21 @@ from federation.v1 import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from federation.v1 import rights_pb2 as federation_dot_v1_dot_rights__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66\x65\x64\x65ration/v1/scoring.proto\x12\rfederation.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\"\xbf\x01\n\x11ScoreNodesRequest\x12\x15\n\rconfiguration\x18\x01 \x01(\t\x12\x16\n\x0escheduler_name\x18\x02 \x01(\t\x12(\n\x05scale\x18\x03 \x01(\x0e\x32\x19.federation.v1.ScoreScale\x12&\n\x03pod\x18\x04 \x01(\x0b\x32\x19.federation.v1.ScoringPod\x12)\n\x05nodes\x18\x05 \x03(\x0b\x32\x1a.federation.v1.ScoringNode\"\xc4\x01\n\x0bScoringNode\x12\x0c\n\x04name\x18\x01 \x01(\t\x12J\n\x0b\x61llocatable\x18\x02 \x03(\x0b\x32+.federation.v1.ScoringNode.AllocatableEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12\'\n\x04pods\x18\x03 \x03(\x0b\x32\x19.federation.v1.ScoringPod\x1a\x32\n\x10\x41llocatableEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x87\x03\n\nScoringPod\x12>\n\ncontainers\x18\x01 \x03(\x0b\x32\x1f.federation.v1.ScoringContainerB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x43\n\x0finit_containers\x18\x02 \x03(\x0b\x32\x1f.federation.v1.ScoringContainerB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x43\n\x08overhead\x18\x03 \x03(\x0b\x32\'.federation.v1.ScoringPod.OverheadEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12J\n\x0cpod_requests\x18\x04 \x03(\x0b\x32*.federation.v1.ScoringPod.PodRequestsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x1a/\n\rOverheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10PodRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa6\x01\n\x10ScoringContainer\x12I\n\x08requests\x18\x01 \x03(\x0b\x32-.federation.v1.ScoringContainer.RequestsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12\x16\n\x0erestart_always\x18\x02 \x01(\x08\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"a\n\x12ScoreNodesResponse\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.federation.v1.NodeScore\x12\x10\n\x08warnings\x18\x02 \x03(\t\x12\x10\n\x08strategy\x18\x03 \x01(\t\"\xc7\x01\n\tNodeScore\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08\x62\x61lanced\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05total\x18\x04 \x01(\x01\x12\x14\n\x0cinsufficient\x18\x05 \x03(\t\x12\x14\n\x0cunresolvable\x18\x06 \x03(\t\x12/\n\tresources\x18\x07 \x03(\x0b\x32\x1c.federation.v1.ResourceScoreB\x08\n\x06_scoreB\x0b\n\t_balanced\"\xde\x01\n\rResourceScore\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0c\n\x04used\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\t\x12\x13\n\x0b\x61llocatable\x18\x05 \x01(\t\x12 \n\x13utilization_percent\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x0e\n\x06weight\x18\x08 \x01(\x03\x12\x0f\n\x07skipped\x18\t \x01(\tB\x16\n\x14_utilization_percentB\x08\n\x06_score*h\n\nScoreScale\x12\x1b\n\x17SCORE_SCALE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSCORE_SCALE_KUBE_SCHEDULER\x10\x01\x12\x1d\n\x19SCORE_SCALE_DOCUMENTATION\x10\x02\x32\x89\x01\n\x07Scoring\x12~\n\nScoreNodes\x12 .federation.v1.ScoreNodesRequest\x1a!.federation.v1.ScoreNodesResponse\"+\xea\xe0\x18\'\x12\x05score\x1a\x14nodes of the request\"\x03\x61ny@\x80\x80\x80\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66\x65\x64\x65ration/v1/scoring.proto\x12\rfederation.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1a\x66\x65\x64\x65ration/v1/rights.proto\"\xed\x01\n\x11ScoreNodesRequest\x12#\n\rconfiguration\x18\x01 \x01(\tB\x0c\xbaH\tr\x04(\x80\x80\x04\xc8\x01\x01\x12\x16\n\x0escheduler_name\x18\x02 \x01(\t\x12\x32\n\x05scale\x18\x03 \x01(\x0e\x32\x19.federation.v1.ScoreScaleB\x08\xbaH\x05\x82\x01\x02\x10\x01\x12.\n\x03pod\x18\x04 \x01(\x0b\x32\x19.federation.v1.ScoringPodB\x06\xbaH\x03\xc8\x01\x01\x12\x37\n\x05nodes\x18\x05 \x03(\x0b\x32\x1a.federation.v1.ScoringNodeB\x0c\xbaH\t\x92\x01\x03\x10\x88\'\xc8\x01\x01\"\xc4\x01\n\x0bScoringNode\x12\x0c\n\x04name\x18\x01 \x01(\t\x12J\n\x0b\x61llocatable\x18\x02 \x03(\x0b\x32+.federation.v1.ScoringNode.AllocatableEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12\'\n\x04pods\x18\x03 \x03(\x0b\x32\x19.federation.v1.ScoringPod\x1a\x32\n\x10\x41llocatableEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x87\x03\n\nScoringPod\x12>\n\ncontainers\x18\x01 \x03(\x0b\x32\x1f.federation.v1.ScoringContainerB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x43\n\x0finit_containers\x18\x02 \x03(\x0b\x32\x1f.federation.v1.ScoringContainerB\t\xbaH\x06\x92\x01\x03\x10\xe8\x07\x12\x43\n\x08overhead\x18\x03 \x03(\x0b\x32\'.federation.v1.ScoringPod.OverheadEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12J\n\x0cpod_requests\x18\x04 \x03(\x0b\x32*.federation.v1.ScoringPod.PodRequestsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x1a/\n\rOverheadEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10PodRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa6\x01\n\x10ScoringContainer\x12I\n\x08requests\x18\x01 \x03(\x0b\x32-.federation.v1.ScoringContainer.RequestsEntryB\x08\xbaH\x05\x9a\x01\x02\x10@\x12\x16\n\x0erestart_always\x18\x02 \x01(\x08\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"a\n\x12ScoreNodesResponse\x12\'\n\x05nodes\x18\x01 \x03(\x0b\x32\x18.federation.v1.NodeScore\x12\x10\n\x08warnings\x18\x02 \x03(\t\x12\x10\n\x08strategy\x18\x03 \x01(\t\"\xc7\x01\n\tNodeScore\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05score\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08\x62\x61lanced\x18\x03 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05total\x18\x04 \x01(\x01\x12\x14\n\x0cinsufficient\x18\x05 \x03(\t\x12\x14\n\x0cunresolvable\x18\x06 \x03(\t\x12/\n\tresources\x18\x07 \x03(\x0b\x32\x1c.federation.v1.ResourceScoreB\x08\n\x06_scoreB\x0b\n\t_balanced\"\xde\x01\n\rResourceScore\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0c\n\x04used\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\t\x12\x13\n\x0b\x61llocatable\x18\x05 \x01(\t\x12 \n\x13utilization_percent\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05score\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x0e\n\x06weight\x18\x08 \x01(\x03\x12\x0f\n\x07skipped\x18\t \x01(\tB\x16\n\x14_utilization_percentB\x08\n\x06_score*h\n\nScoreScale\x12\x1b\n\x17SCORE_SCALE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSCORE_SCALE_KUBE_SCHEDULER\x10\x01\x12\x1d\n\x19SCORE_SCALE_DOCUMENTATION\x10\x02\x32\x89\x01\n\x07Scoring\x12~\n\nScoreNodes\x12 .federation.v1.ScoreNodesRequest\x1a!.federation.v1.ScoreNodesResponse\"+\xea\xe0\x18\'\x12\x05score\x1a\x14nodes of the request\"\x03\x61ny@\x80\x80\x80\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'federation.v1.scoring_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SCORENODESREQUEST'].fields_by_name['configuration']._loaded_options = None
+  _globals['_SCORENODESREQUEST'].fields_by_name['configuration']._serialized_options = b'\272H\tr\004(\200\200\004\310\001\001'
+  _globals['_SCORENODESREQUEST'].fields_by_name['scale']._loaded_options = None
+  _globals['_SCORENODESREQUEST'].fields_by_name['scale']._serialized_options = b'\272H\005\202\001\002\020\001'
+  _globals['_SCORENODESREQUEST'].fields_by_name['pod']._loaded_options = None
+  _globals['_SCORENODESREQUEST'].fields_by_name['pod']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_SCORENODESREQUEST'].fields_by_name['nodes']._loaded_options = None
+  _globals['_SCORENODESREQUEST'].fields_by_name['nodes']._serialized_options = b'\272H\t\222\001\003\020\210\'\310\001\001'
   _globals['_SCORINGNODE_ALLOCATABLEENTRY']._loaded_options = None
   _globals['_SCORINGNODE_ALLOCATABLEENTRY']._serialized_options = b'8\001'
   _globals['_SCORINGNODE'].fields_by_name['allocatable']._loaded_options = None
@@ -55,30 +63,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCORINGCONTAINER'].fields_by_name['requests']._serialized_options = b'\272H\005\232\001\002\020@'
   _globals['_SCORING'].methods_by_name['ScoreNodes']._loaded_options = None
   _globals['_SCORING'].methods_by_name['ScoreNodes']._serialized_options = b'\352\340\030\'\022\005score\032\024nodes of the request\"\003any@\200\200\200\002'
-  _globals['_SCORESCALE']._serialized_start=1585
-  _globals['_SCORESCALE']._serialized_end=1689
+  _globals['_SCORESCALE']._serialized_start=1631
+  _globals['_SCORESCALE']._serialized_end=1735
   _globals['_SCORENODESREQUEST']._serialized_start=104
-  _globals['_SCORENODESREQUEST']._serialized_end=295
-  _globals['_SCORINGNODE']._serialized_start=298
-  _globals['_SCORINGNODE']._serialized_end=494
-  _globals['_SCORINGNODE_ALLOCATABLEENTRY']._serialized_start=444
-  _globals['_SCORINGNODE_ALLOCATABLEENTRY']._serialized_end=494
-  _globals['_SCORINGPOD']._serialized_start=497
-  _globals['_SCORINGPOD']._serialized_end=888
-  _globals['_SCORINGPOD_OVERHEADENTRY']._serialized_start=789
-  _globals['_SCORINGPOD_OVERHEADENTRY']._serialized_end=836
-  _globals['_SCORINGPOD_PODREQUESTSENTRY']._serialized_start=838
-  _globals['_SCORINGPOD_PODREQUESTSENTRY']._serialized_end=888
-  _globals['_SCORINGCONTAINER']._serialized_start=891
-  _globals['_SCORINGCONTAINER']._serialized_end=1057
-  _globals['_SCORINGCONTAINER_REQUESTSENTRY']._serialized_start=1010
-  _globals['_SCORINGCONTAINER_REQUESTSENTRY']._serialized_end=1057
-  _globals['_SCORENODESRESPONSE']._serialized_start=1059
-  _globals['_SCORENODESRESPONSE']._serialized_end=1156
-  _globals['_NODESCORE']._serialized_start=1159
-  _globals['_NODESCORE']._serialized_end=1358
-  _globals['_RESOURCESCORE']._serialized_start=1361
-  _globals['_RESOURCESCORE']._serialized_end=1583
-  _globals['_SCORING']._serialized_start=1692
-  _globals['_SCORING']._serialized_end=1829
+  _globals['_SCORENODESREQUEST']._serialized_end=341
+  _globals['_SCORINGNODE']._serialized_start=344
+  _globals['_SCORINGNODE']._serialized_end=540
+  _globals['_SCORINGNODE_ALLOCATABLEENTRY']._serialized_start=490
+  _globals['_SCORINGNODE_ALLOCATABLEENTRY']._serialized_end=540
+  _globals['_SCORINGPOD']._serialized_start=543
+  _globals['_SCORINGPOD']._serialized_end=934
+  _globals['_SCORINGPOD_OVERHEADENTRY']._serialized_start=835
+  _globals['_SCORINGPOD_OVERHEADENTRY']._serialized_end=882
+  _globals['_SCORINGPOD_PODREQUESTSENTRY']._serialized_start=884
+  _globals['_SCORINGPOD_PODREQUESTSENTRY']._serialized_end=934
+  _globals['_SCORINGCONTAINER']._serialized_start=937
+  _globals['_SCORINGCONTAINER']._serialized_end=1103
+  _globals['_SCORINGCONTAINER_REQUESTSENTRY']._serialized_start=1056
+  _globals['_SCORINGCONTAINER_REQUESTSENTRY']._serialized_end=1103
+  _globals['_SCORENODESRESPONSE']._serialized_start=1105
+  _globals['_SCORENODESRESPONSE']._serialized_end=1202
+  _globals['_NODESCORE']._serialized_start=1205
+  _globals['_NODESCORE']._serialized_end=1404
+  _globals['_RESOURCESCORE']._serialized_start=1407
+  _globals['_RESOURCESCORE']._serialized_end=1629
+  _globals['_SCORING']._serialized_start=1738
+  _globals['_SCORING']._serialized_end=1875
 # @@protoc_insertion_point(module_scope)

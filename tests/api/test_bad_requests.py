@@ -11,7 +11,6 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.operations import scheduling as batches
-from federation.operations import scoring
 from federation.rpc.pages import page_token
 from federation.v1.resource_pb2 import (
     Cluster,
@@ -281,7 +280,7 @@ BAD: list[tuple[str, dict[str, Any], set[str]]] = [
         {"configuration.priorities[0].weight"},
     ),
     ("ScoreNodes", nodes(nodes=[]), {"nodes"}),
-    ("ScoreNodes", nodes(nodes=[ScoringNode()] * (scoring.MAX_NODES + 1)), {"nodes"}),
+    ("ScoreNodes", nodes(nodes=[ScoringNode()] * (5_000 + 1)), {"nodes"}),
     ("ScoreNodes", nodes(ScoringNode(pods=[ScoringPod()] * 20_001)), {"nodes"}),
     (
         "ScoreNodes",
