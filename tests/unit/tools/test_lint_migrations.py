@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tools.lint_migrations import EXCUSED, INDEX, LIMITS, findings, scripts
+from tools.lint_migrations import EXCUSED, LIMITS, findings, scripts
 
 
 def test_an_index_that_blocks_writers_is_found_and_a_column_is_not() -> None:
-    found = findings(f"{LIMITS}CREATE INDEX by_name ON bindings (name);")
-    assert [each["rule_name"] for each in found] == [INDEX]
+    blocking = findings(f"{LIMITS}CREATE INDEX by_name ON bindings (name);")
+    rules = [finding["rule_name"] for finding in blocking]
+    assert rules == ["require-concurrent-index-creation"]
     assert findings(f"{LIMITS}ALTER TABLE bindings ADD COLUMN note text;") == []
 
 
@@ -19,6 +20,8 @@ def test_an_index_beside_writers_is_built_outside_of_a_transaction() -> None:
 
 def test_every_migration_is_written_as_sql_and_excuses_are_of_some() -> None:
     written = dict(scripts())
-    assert all(len(sql) > len(LIMITS) for sql in written.values())
+    empty = {revision for revision, sql in written.items() if len(sql) == len(LIMITS)}
+    # It stands for the schema of a commit.
+    assert empty == {"0019"}
     assert {revision for revision, _ in EXCUSED} <= written.keys()
     assert all(EXCUSED.values())
