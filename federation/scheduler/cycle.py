@@ -30,7 +30,7 @@ from federation.model.reasons import NO_REASON, Amount, Reason, clauses_of, join
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
-from federation.scheduler.division.ties import TieOrder
+from federation.scheduler.division.apportion import TieOrder
 from federation.scheduler.division.values import Division, DivisionStrategy
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS

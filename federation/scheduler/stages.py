@@ -20,8 +20,8 @@ from federation.model.reason_codes import ReasonCode
 from federation.model.reasons import NO_REASON, SET_ASIDE, Reason, has_code, without_code
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
+from federation.scheduler.division.apportion import Direction, TieOrder
 from federation.scheduler.division.strategies import divide
-from federation.scheduler.division.ties import Direction, TieOrder
 from federation.scheduler.division.values import Candidates, Division, DivisionStrategy
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import CACHED_FILTERS

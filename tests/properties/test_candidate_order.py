@@ -26,7 +26,7 @@ from federation.model.placement import (
     TieBreak,
 )
 from federation.scheduler.demand import Demand
-from federation.scheduler.division.ties import TieOrder
+from federation.scheduler.division.apportion import TieOrder
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.resolved_placement import Limits
 from federation.scheduler.selection.spread import Selection

@@ -12,8 +12,8 @@ import numpy as np
 from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
 from federation.model.placement import SpreadConstraint, SpreadField, TieBreak
+from federation.scheduler.division.apportion import TieOrder
 from federation.scheduler.division.strategies import divide
-from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.division.values import Candidates, DivisionRule, DivisionStrategy
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.selection.spread import Need, Selection, Shortlist, select
