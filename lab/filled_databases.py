@@ -157,12 +157,17 @@ OF_BINDINGS: Final[Mapping[str, str]] = {
     """,
     "audit": """
         INSERT INTO audit (at, actor, credential_id, address, method, objects, result, reason,
-            request_sha256, unrecorded, seal, hash)
+            request_sha256, unrecorded)
         SELECT now() - ($1 - n) * interval '1 second', 'someone', 'id' || n % 50, '10.0.0.1',
             CASE n % 100 WHEN 0 THEN 'Scheduling/DeleteBinding' ELSE 'Scheduling/Schedule' END,
-            ARRAY['space/web' || n], 'OK', '', '', 0,
-            CASE WHEN n < $1 - 100 THEN n END, CASE WHEN n < $1 - 100 THEN sha256('') END
+            ARRAY['space/web' || n], 'OK', '', '', 0
         FROM generate_series(1, $1) AS n WHERE $2::text IS NULL
+    """,
+    "audit_batch": """
+        INSERT INTO audit_batch
+        SELECT 10 * n, (now() AT TIME ZONE 'utc')::date, 10 * n - 9, 10 * n, 10, sha256(''),
+            sha256('')
+        FROM generate_series(1, $1 / 10 - 10) AS n WHERE $2::text IS NULL
     """,
     "decision_input": """
         INSERT INTO decision_input (name, body, used_at)
@@ -234,8 +239,8 @@ OF_CLUSTERS: Final = (
     SELECT id, 'one', 1, now(), 0, 0 FROM cluster
     """,
     """
-    INSERT INTO audit_head (seal, hash, pruned_seal, pruned_hash)
-    SELECT max(seal), sha256(''), 0, sha256('') FROM audit
+    INSERT INTO audit_head (seal, hash, pruned_seal, pruned_hash, sealed_id)
+    SELECT max(last_seal), sha256(''), 0, sha256(''), max(last_id) FROM audit_batch
     """,
 )
 

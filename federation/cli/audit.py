@@ -43,8 +43,8 @@ def linked(reached: AuditHead, record: AuditRecord) -> AuditHead:
         raise PreconditionFailed(f"The audit was altered: {missing} is missing.", reason=ALTERED)
     if chained(reached.hash, record) != record.hash:
         raise PreconditionFailed(
-            f"The audit was altered: the record with seal {record.seal} (id {record.id}) is not "
-            "what was sealed.",
+            f"The audit was altered: a record of the batch up to seal {record.seal} (id "
+            f"{record.id}) is not what was sealed.",
             reason=ALTERED,
         )
     return replace(reached, seal=record.seal, hash=record.hash)
@@ -118,10 +118,18 @@ async def _records(api: Client, *, last: AuditHead | None, watch: bool) -> Async
             last = linked(last, record_from_message(record))
         if records:
             yield records
+        elif last.seal < head.seal:
+            raise _ended(last, head)
         elif watch:
             await asyncio.sleep(POLL_SECONDS)
         else:
             return
+
+
+def _ended(reached: AuditHead, head: AuditHead) -> PreconditionFailed:
+    """Return a refusal of a chain that does not lead to its head."""
+    says = f"The audit was altered: it ends at seal {reached.seal}, and its head is {head.seal}."
+    return PreconditionFailed(says, reason=ALTERED)
 
 
 def _begun(last: AuditHead | None, head: AuditHead) -> AuditHead:
@@ -352,10 +360,7 @@ async def _verified(api: Client, *, expected: AuditHead | None) -> VerifiedChain
                 _compare(reached, expected)
         page = await api.get_audit_chain(reached.seal)
     if (reached.seal, reached.hash) != (head.seal, head.hash):
-        raise PreconditionFailed(
-            f"The audit was altered: it ends at seal {reached.seal}, and its head is {head.seal}.",
-            reason=ALTERED,
-        )
+        raise _ended(reached, head)
     if expected is not None and expected.seal > head.seal:
         raise PreconditionFailed(
             f"The audit was cut off or put back to an earlier state: it ends at seal {head.seal}, "

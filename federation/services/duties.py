@@ -245,8 +245,8 @@ def auditing(keep_seconds: float) -> Sequence[Duty]:
     seal = in_one(lambda tx: tx.audit.seal(PRUNED_AT_ONCE))
     duties = [Duty(name="seal audit", work=seal, at_once=PRUNED_AT_ONCE)]
     if keep_seconds:
-        prune = in_one(lambda tx: tx.audit.prune(keep_seconds, PRUNED_AT_ONCE))
-        duties.append(_prune("audit", prune))
+        prune = unless_used(lambda tx: tx.audit.prune(keep_seconds))
+        duties.append(_prune("audit", prune, at_once=1))
     return duties
 
 

@@ -399,6 +399,6 @@ class Audit(Protocol):
         """Seal the oldest unsealed records; return how many. One transaction at a time does."""
         ...
 
-    async def prune(self, keep_seconds: float, limit: int) -> int:
-        """Forget older sealed records, the first in the chain first; return how many."""
+    async def prune(self, keep_seconds: float) -> int:
+        """Forget the records of the oldest day that is so long over and sealed; return 1 if so."""
         ...

@@ -10,13 +10,13 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     ForeignKey,
     Identity,
     Index,
     LargeBinary,
     Table,
     Text,
-    UniqueConstraint,
     func,
     text,
 )
@@ -159,11 +159,19 @@ namespace_quota = Table(
     comment="Quotas: how much a namespace may hold promised.",
 )
 
-# Changes and refusals. What is sealed has a place in a chain of hashes.
+# Changes and refusals, in partitions by day, which are dropped as a whole: see ``partitions``.
 audit = Table(
     "audit",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True, comment="Number of the row."),
+    # No identity: before PostgreSQL 17 tables in partitions have none.
+    Column("id", BigInteger, primary_key=True, autoincrement=True, comment="Number of the row."),
+    Column(
+        "day",
+        Date,
+        primary_key=True,
+        server_default=text("(now() AT TIME ZONE 'utc')::date"),
+        comment="Day of the call in UTC, which chooses the partition.",
+    ),
     Column("at", TIME, nullable=False, server_default=func.now(), comment="Time of the call."),
     Column("actor", Text, nullable=False, comment="Who called."),
     Column(
@@ -189,17 +197,53 @@ audit = Table(
         nullable=False,
         comment="Number of like refusals before this row that were not recorded.",
     ),
-    Column("seal", BigInteger, comment="Place in the chain; null before the row is sealed."),
     Column(
-        "hash",
-        LargeBinary,
-        comment="Hash of the row and of the hash before it; null before the row is sealed.",
+        "seal",
+        BigInteger,
+        comment="Place in the chain, of rows of releases that sealed each row; null: see "
+        "audit_batch.",
+    ),
+    Column(
+        "hash", LargeBinary, comment="Hash of the row and of the hash before it, as seal has it."
     ),
     CheckConstraint("(seal IS NULL) = (hash IS NULL)", name="sealed_has_hash"),
-    UniqueConstraint("seal"),
     Index(None, "at", "id"),
-    Index("ix_audit_unsealed", "id", postgresql_where=text("seal IS NULL")),
-    comment="Audit: changes and refusals. Sealed rows are a chain of hashes.",
+    Index("ix_audit_seal", "seal", postgresql_where=text("seal IS NOT NULL")),
+    comment="Audit: changes and refusals, never updated. Batches of rows are a chain of hashes.",
+    postgresql_partition_by="RANGE (day)",
+)
+
+# Batches of the chain, which outlive their rows. The hash of a row is reckoned from the one before
+# it: the first row of a batch follows ``previous_hash``, and ``hash`` is that of the last one.
+audit_batch = Table(
+    "audit_batch",
+    metadata,
+    Column(
+        "last_seal",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="Place of its last row in the chain.",
+    ),
+    Column("day", Date, nullable=False, comment="Day of its rows."),
+    Column("first_id", BigInteger, nullable=False, comment="Number of its first row."),
+    Column(
+        "last_id",
+        BigInteger,
+        nullable=False,
+        comment="Number of its last row; it has all rows of its day between them.",
+    ),
+    Column("records", BigInteger, nullable=False, comment="Number of its rows."),
+    Column(
+        "previous_hash",
+        LargeBinary,
+        nullable=False,
+        comment="Hash of the row before it in the chain.",
+    ),
+    Column("hash", LargeBinary, nullable=False, comment="Hash of its last row."),
+    CheckConstraint("records > 0", name="not_empty"),
+    Index(None, "day", "last_seal"),
+    comment="Batches of the audit, sealed as a chain of hashes; they outlive their rows.",
 )
 
 # Where the chain ends, and where what is kept of it begins.
@@ -226,6 +270,12 @@ audit_head = Table(
         LargeBinary,
         nullable=False,
         comment="Hash of the newest row that was pruned.",
+    ),
+    Column(
+        "sealed_id",
+        BigInteger,
+        nullable=False,
+        comment="Number up to which all rows are sealed.",
     ),
     CheckConstraint("is_only", name="only_one"),
     comment="One row: the ends of the chain of the audit.",

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from federation.services.journal_ports import OpenTransaction
 from federation.store.engine import PROGRAM, SERVER_SETTINGS, application_name
+from federation.store.floors import HeldFloors
 from federation.store.journal import JournalStatements
 
 # An ordinary role sees of others' processes which database, role and program they are of, and of
@@ -140,12 +141,12 @@ async def condition_of(engine: AsyncEngine, part: str = "") -> DatabaseCondition
         lost = (await connection.execute(_LOST_SETTINGS, parameters)).scalars().all()
         fleet = (await connection.execute(_FLEET)).mappings().one()
         await connection.commit()
-        bounds = await JournalStatements(connection).bounds()
+        journal = JournalStatements(connection, HeldFloors())
+        bounds = await journal.bounds()
         await connection.commit()
         trip_seconds, ahead_seconds = min([await _clock(connection) for _ in range(5)])
         await connection.commit()
         holder = None
-        journal = JournalStatements(connection)
         if bounds.settled < bounds.newest and await journal.position() == bounds.settled:
             holder = await journal.holder_of(bounds.settled)
     return DatabaseCondition(

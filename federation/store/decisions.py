@@ -69,8 +69,7 @@ from federation.store.decision_tables import decision as table
 from federation.store.decision_tables import node_plan
 from federation.store.decision_tables import preview as preview_table
 from federation.store.document_rows import NODE_PLANS
-from federation.store.floors import JOURNAL
-from federation.store.journal import JournalStatements
+from federation.store.floors import AUDIT, JOURNAL, HeldFloors
 from federation.store.lists import is_one_of
 from federation.store.partitions import drop_partition, oldest_partition
 from federation.store.prepared import Prepared
@@ -130,11 +129,11 @@ _ADD: Final = """
         FROM given JOIN settled USING (namespace, name),
             LATERAL (SELECT (now() AT TIME ZONE 'utc')::date AS today) AS days
     )
-    SELECT id, namespace, name, version, last_scheduled_at, now(), ({take_floor})
-    FROM settled
+    SELECT id, namespace, name, version, last_scheduled_at, now(), ({journal_floor}),
+        ({audit_floor}) FROM settled
 """
 ADD = Prepared(
-    text(_ADD.format(take_floor=JOURNAL.take)).bindparams(
+    text(_ADD.format(journal_floor=JOURNAL.take, audit_floor=AUDIT.take)).bindparams(
         bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary))
     )
 )
@@ -270,11 +269,11 @@ class DecisionStatements:
     """Implements ``decision_ports.Decisions`` within one transaction."""
 
     def __init__(
-        self, connection: AsyncConnection, bodies: SharedBodyStatements, journal: JournalStatements
+        self, connection: AsyncConnection, bodies: SharedBodyStatements, floors: HeldFloors
     ) -> None:
         self._connection = connection
         self._bodies = bodies
-        self._journal = journal
+        self._floors = floors
 
     async def add_all(self, decisions: Sequence[NewDecision]) -> Settled:
         given = {(each.binding.namespace, each.binding.name): each for each in decisions}
@@ -285,10 +284,10 @@ class DecisionStatements:
         }
         rows = await ADD.execute(self._connection, written)
         at, bindings = 0.0, {}
-        for binding_id, namespace, name, version, scheduled_at, now, floor in rows.all():
+        for binding_id, namespace, name, version, scheduled_at, now, floor, _ in rows.all():
             key = namespace, name
             bindings[key] = _stored(given[key], binding_id, version, unix_seconds(scheduled_at))
-            at, self._journal.floor = now.timestamp(), floor
+            at, self._floors.journal, self._floors.has_audit = now.timestamp(), floor, True
         return Settled(bindings, at)
 
     async def get(self, decision_id: str) -> StoredDecision | None:

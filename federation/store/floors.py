@@ -8,6 +8,7 @@ shows, or lost for good. A transaction that takes no numbers has no floor, and d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 # A lock's number has the floor in its lower 48 bits, enough for centuries. The bits above tell
@@ -49,6 +50,14 @@ _HOLDER: Final = """
 """
 
 
+@dataclass(slots=True, kw_only=True)
+class HeldFloors:
+    """Floors that a transaction has locked: that of the journal, and whether that of the audit."""
+
+    journal: int | None = None
+    has_audit: bool = False
+
+
 class Floors:
     """Queries over the floors of one sequence. ``lock_class`` is that of their locks.
 
@@ -69,3 +78,4 @@ class Floors:
 
 JOURNAL_CLASS: Final = 0x6A6E
 JOURNAL: Final = Floors("journal_id_seq", JOURNAL_CLASS)
+AUDIT: Final = Floors("audit_id_seq", JOURNAL_CLASS + 1)

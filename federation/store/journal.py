@@ -48,7 +48,7 @@ from federation.services.journal import (
 )
 from federation.services.journal_ports import OpenTransaction
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
-from federation.store.floors import JOURNAL
+from federation.store.floors import JOURNAL, HeldFloors
 from federation.store.journal_tables import journal as table
 from federation.store.journal_tables import journal_horizon
 from federation.store.prepared import Prepared
@@ -138,15 +138,12 @@ PRUNE = text("""
 
 
 class JournalStatements:
-    """Implements ``journal_ports.Journal`` within one transaction.
+    """Implements ``journal_ports.Journal`` within one transaction."""
 
-    ``floor`` is that of the transaction, None before a statement has locked one.
-    """
-
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, floors: HeldFloors) -> None:
         self._connection = connection
+        self._floors = floors
         self._own: list[int] = []
-        self.floor: int | None = None
 
     @property
     def has_appended(self) -> bool:
@@ -171,11 +168,12 @@ class JournalStatements:
         if not changes:
             await self.advance(versions, nonces)
             return ()
-        if self.floor is None:
-            self.floor = (await TAKE_FLOOR.execute(self._connection, {})).scalar_one()
+        if self._floors.journal is None:
+            taken = await TAKE_FLOOR.execute(self._connection, {})
+            self._floors.journal = taken.scalar_one()
         kinds, bodies = zip(*map(packed_change, changes), strict=True)
         turns = [change.nonce for change in changes]
-        entries = {"floor": self.floor, "kinds": kinds, "bodies": bodies, "nonces": turns}
+        entries = {"floor": self._floors.journal, "kinds": kinds, "bodies": bodies, "nonces": turns}
         if versions:
             advanced = _advance(versions, nonces)
             appended = await APPEND_AND_ADVANCE.execute(self._connection, {**entries, **advanced})

@@ -13,7 +13,7 @@ from sqlalchemy import Integer, Text, bindparam, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-TABLES: Final = ("decision", "report_picture", "report_round")
+TABLES: Final = ("decision", "report_picture", "report_round", "audit")
 DAYS_AHEAD: Final = 14
 PATIENCE: Final = text("SET /* fedsched:partitions.patience */ LOCAL lock_timeout = '50ms'")
 # Control planes that start make the same days.

@@ -25,6 +25,7 @@ from federation.store.decisions import DecisionStatements, PreviewStatements
 from federation.store.duties import DutyStatements
 from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
 from federation.store.failover import FailoverStatements
+from federation.store.floors import HeldFloors
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
 from federation.store.kept_reports import KeptReportStatements
@@ -52,6 +53,7 @@ class PostgresTransaction:
 
     def __init__(self, connection: AsyncConnection, written: WrittenBodies) -> None:
         self._connection = connection
+        self._floors = HeldFloors()
         self.bodies = SharedBodyStatements(connection, written)
 
     @cached_property
@@ -64,7 +66,7 @@ class PostgresTransaction:
 
     @cached_property
     def audit(self) -> AuditStatements:
-        return AuditStatements(self._connection)
+        return AuditStatements(self._connection, self._floors)
 
     @cached_property
     def quotas(self) -> NamespaceQuotaStatements:
@@ -88,7 +90,7 @@ class PostgresTransaction:
 
     @cached_property
     def decisions(self) -> DecisionStatements:
-        return DecisionStatements(self._connection, self.bodies, self.journal)
+        return DecisionStatements(self._connection, self.bodies, self._floors)
 
     @cached_property
     def previews(self) -> PreviewStatements:
@@ -96,7 +98,7 @@ class PostgresTransaction:
 
     @cached_property
     def journal(self) -> JournalStatements:
-        return JournalStatements(self._connection)
+        return JournalStatements(self._connection, self._floors)
 
     @cached_property
     def reservations(self) -> ReservationStatements:

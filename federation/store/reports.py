@@ -19,7 +19,7 @@ from federation.model.cluster import CapacityReport
 from federation.model.shapes import Shape
 from federation.services.journal import ReportAdvanced
 from federation.services.member_ports import NamedReport, ReportVerdict, StoredReport
-from federation.store.floors import JOURNAL
+from federation.store.floors import JOURNAL, HeldFloors
 from federation.store.journal import JournalStatements
 from federation.store.statements import named
 from federation.store.tables import cluster, cluster_capacity, cluster_report, unix_seconds
@@ -78,7 +78,8 @@ class ReportStatements:
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-        self._journal = JournalStatements(connection)
+        self._floors = HeldFloors()
+        self._journal = JournalStatements(connection, self._floors)
 
     async def advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
         rows = await self._connection.execute(
@@ -93,7 +94,7 @@ class ReportStatements:
             },
         )
         judged = rows.all()
-        self._journal.floor = max((row.floor for row in judged), default=None)
+        self._floors.journal = max((row.floor for row in judged), default=None)
         await self._journal.append(
             [
                 ReportAdvanced(

@@ -96,8 +96,7 @@ LOCKING: Final[Mapping[Lock, frozenset[str]]] = {
         Lock.KEPT_REPORT: "kept_reports.put",
         Lock.JOURNAL: "history.forget_journal history.move_horizon journal.append"
         " journal.append_and_advance journal.prune",
-        Lock.AUDIT: "audit.add audit.begin_head audit.lock_head audit.prune audit.put_head"
-        " audit.put_seals",
+        Lock.AUDIT: "audit.add audit.begin_head audit.lock_head audit.put_batches audit.put_head",
     }.items()
 }
 # The statements that change tables themselves: they wait 50 ms at most, and run alone.
@@ -107,7 +106,8 @@ RESHAPING: Final = frozenset(
 # The statements that take no lock of a row: they read, or add rows under new ids. Floors are locks
 # that wait for nobody, wherever a transaction takes its own.
 FREE: Final = _names("""
-    audit.chain audit.head audit.oldest audit.page audit.seal
+    audit.batches audit.bounds audit.chain audit.head audit.last_of_day audit.of_batches audit.page
+    audit.seal audit.take_floor
     bindings.earmarked bindings.find bindings.first_waiting bindings.holding bindings.in_cluster
     bindings.names bindings.of_gang bindings.page bindings.peers bindings.preemptible
     bindings.to_decide bindings.waiting

@@ -759,10 +759,12 @@ class AuditRecord(_message.Message):
     have no record of their own.
     """
     seal: _builtins.int
-    """Position in the hash chain, starting at 1. 0 means that the record is not in the chain yet."""
+    """Position in the hash chain, starting at 1. Written by GetAuditChain. In ListAudit 0, except for
+    records that an earlier release sealed.
+    """
     hash: _builtins.bytes
-    """SHA-256 over the hash of the previous record in the chain and the content of this record. Empty
-    while the record is not in the chain.
+    """SHA-256 over the hash of the previous record in the chain and the content of this record. Stored
+    for the last record of a batch, and computed for the others. Empty where seal is 0.
     """
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:

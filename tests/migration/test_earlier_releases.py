@@ -57,7 +57,7 @@ TABLES = """
 ROWS = {
     "access_token": "SELECT t::text FROM {schema}access_token AS t ORDER BY 1",
     "credential": "SELECT t::text FROM {schema}credential AS t ORDER BY 1",
-    "audit": "SELECT t::text FROM {schema}audit AS t ORDER BY 1",
+    "audit": "SELECT to_jsonb(t) - 'day' FROM {schema}audit AS t ORDER BY id",
     "decision": "SELECT (id, binding_id, trace, outcome, created_at)::text"
     " FROM {schema}decision ORDER BY 1",
     "binding": "SELECT t::text FROM {schema}binding AS t ORDER BY 1",
