@@ -71,7 +71,6 @@ REFUSED = [
     ("estimator.sources", "estimator.live"),
     ("estimator.agent", "estimator.settings"),
     ("estimator.kube", "estimator.agent"),
-    ("estimator.agent", "estimator.kube"),
     ("estimator.cluster.holds", "estimator.placement.place"),
     ("estimator.cluster.holds", "estimator.cluster.cache"),
     ("estimator.credential", "estimator.agent"),
