@@ -13,7 +13,7 @@ PACKAGES = ("federation", "estimator")
 # A part of the ``__main__`` modules that has to come before they import grpc and numpy.
 BEFORE_LIBRARIES = Path("federation", "runtime", "native_libraries.py")
 # A part of fedctl's, that its verbs need too.
-FOLDERS = Path("federation", "cli", "folders.py")
+FOLDERS = Path("federation", "cli", "connection.py")
 PROCESS_ATTRIBUTES = {
     ("os", "environ"),
     ("os", "environb"),
