@@ -70,8 +70,8 @@ async def test_a_transaction_that_writes_nothing_of_ours_delays_no_control_plane
     key = JOURNAL_CLASS << FLOOR_BITS if is_elsewhere else 1
     async with pair.a.connected("member1", report=report(nodes=2)) as stream, connected(url) as own:
         await own.execute(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE own (id int);"
-            f" INSERT INTO own VALUES (1); SELECT pg_advisory_xact_lock_shared({key})"
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; CREATE TABLE public.own (id int);"
+            f" INSERT INTO public.own VALUES (1); SELECT pg_advisory_xact_lock_shared({key})"
         )
         decided = await scheduled(pair.a, binding("web", replicas=2))
         assert decided.decision.clusters

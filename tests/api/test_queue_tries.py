@@ -346,7 +346,7 @@ async def test_room_that_no_event_tells_of_is_found_in_the_end_and_that_is_told(
 
     async def read_until() -> int:
         await world.plane.follow()
-        return int(parts.fleet.position.id)
+        return parts.fleet.position
 
     await until(read_until, lambda entry: entry >= newest)
     await world.settle()

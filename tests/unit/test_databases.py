@@ -3,6 +3,7 @@ from __future__ import annotations
 from lab.databases import Databases, connect, run
 
 SCHEMA = """
+    CREATE SCHEMA fedsched;
     CREATE TABLE alembic_version (version_num text);
     INSERT INTO alembic_version VALUES ('0001');
     CREATE SEQUENCE lonely;

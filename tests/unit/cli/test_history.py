@@ -172,7 +172,7 @@ async def test_options_that_make_no_sense(running: RunningControlPlane) -> None:
         (("get", "decisions", "--limit", "0"), 2, "--limit"),
         (("get", "decisions", "--outcome", "good"), 2, "--outcome"),
         (("get", "decisions", "--since", "soon"), 1, "--since"),
-        (("get", "decisions", "--cluster", "No Name"), 1, "cannot be a cluster's name"),
+        (("get", "decisions", "--cluster", "No Name"), 1, "cluster: must be at most 48 lower-case"),
         (("get", "decision", "nobody"), 1, "There is no decision"),
         (("get", "decisions", "-n", "a", "-A"), 2, "choose one"),
         (("history", "shop/"), 1, "names no binding"),

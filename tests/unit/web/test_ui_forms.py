@@ -213,7 +213,6 @@ def test_a_plan_is_told_its_budgets_and_selectors() -> None:
         ({"kind": "drain"}, "clusters"),
         ({"kind": "drain", "clusters": "a", "moves_at_once": "many"}, "moves_at_once"),
         ({"kind": "drain", "clusters": "a", "max_moves": "9" * 400}, "max_moves"),
-        ({"kind": "drain", "clusters": "a", "max_moves": "6000"}, "maxMoves"),
         ({"kind": "drain", "clusters": "a", "headroom_percent": "5"}, "headroomPercent"),
         ({"kind": "drain", "clusters": "a", "cluster_selector": "b=c"}, "clusterSelector"),
         ({"kind": "balance", "selector": "web"}, "selector"),
