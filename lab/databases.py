@@ -186,7 +186,7 @@ def run(work: Awaitable[T]) -> T:
 async def connect(url: str | URL) -> asyncpg.Connection:
     """A plain asyncpg connection to what a SQLAlchemy URL names."""
     _, options = dialect().create_connect_args(make_url(url))
-    return await asyncpg.connect(**options, server_settings={"search_path": SCHEMA})
+    return await asyncpg.connect(**options, server_settings={"search_path": f"{SCHEMA}, public"})
 
 
 @asynccontextmanager

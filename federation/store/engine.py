@@ -82,12 +82,12 @@ NO_PARTITION = (
     "A table has no partition for today: the duty “make partitions” makes them two weeks ahead; "
     "`federation doctor` says why it fails."
 )
-LOST_SETTINGS = (
-    "A session of this control plane has the search_path {path}, although it asked for "
-    f"{SCHEMA}: a pooler drops the settings that sessions begin with. Connect to the server "
-    "directly, or set them for the role: ALTER ROLE … IN DATABASE … SET search_path = "
-    f"{SCHEMA}."
-)
+# A schema that is not there yet is made by `federation migrate`.
+SEARCH_PATH = """
+    SELECT /* fedsched:connection.search_path */ CASE WHEN to_regnamespace($1) IS NULL THEN true
+        ELSE has_schema_privilege(to_regnamespace($1), 'USAGE') END
+    FROM set_config('search_path', $1, false)
+"""
 CROWDED = "The database is out of connections or memory; try again later."
 
 # Beside UNAVAILABLE: the server works, but not for us, until somebody does something.
@@ -166,14 +166,16 @@ def create_engine(url: str, part: str = "") -> AsyncEngine:
 
 def _connected(connection: Any, _: ConnectionPoolEntry) -> None:
     connection.run_async(lost_peers.notice_lost_server)
-    connection.run_async(_check_search_path)
+    connection.run_async(_set_search_path)
 
 
-async def _check_search_path(connection: Any) -> None:
-    """Raises Unavailable where a pooler drops the settings that a session begins with."""
-    path = await connection.fetchval("SHOW /* fedsched:connection.search_path */ search_path")
-    if path != SCHEMA:
-        raise Unavailable(LOST_SETTINGS.format(path=path), reason=IMPAIRED)
+async def _set_search_path(connection: Any) -> None:
+    """Set it again: a pooler drops the settings that a session begins with.
+
+    Raises Unavailable if the role may not use the schema: its tables would seem to be missing.
+    """
+    if not await connection.fetchval(SEARCH_PATH, SCHEMA):
+        raise Unavailable(f"permission denied for schema {SCHEMA}. {NOT_ALLOWED}", reason=IMPAIRED)
 
 
 def _leave_out_the_dead(engine: AsyncEngine) -> None:

@@ -203,7 +203,7 @@ def test_a_role_that_may_not_read_tables_is_told(standing: Standing) -> None:
     arguments = ("doctor", "--output=json", "--database-wait-seconds=0.1")
     looked = federation(*arguments, FEDERATION_DATABASE_URL=url)
     assert looked.returncode == 1
-    assert "permission denied for table" in looked.stdout
+    assert "permission denied for schema fedsched" in looked.stdout
     assert "Traceback" not in looked.stderr
 
 
