@@ -30,7 +30,8 @@ INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 MEBIBYTE = 1 << 20
 MAX_INT64 = 2**63 - 1
 # Control planes write into these with nobody calling; and who was refused is recorded.
-BEATING = {f"fedsched.{name}" for name in ("duty", "presence", "replica", "audit", "audit_head")}
+BEATING = {f"fedsched.{name}" for name in ("duty", "presence", "replica")}
+AUDIT = "fedsched.audit"
 ROWS = "SELECT (to_jsonb(one) - 'last_used_at' - 'last_used_from')::text FROM {} one"
 BINDING = {
     "apiVersion": "work.karmada.io/v1alpha2",
@@ -88,7 +89,7 @@ async def rows(api: Plane) -> dict[str, set[str]]:
     return {
         table: {row[0] for row in await api.sql(ROWS.format(table))}
         for table in tables
-        if table not in BEATING
+        if table not in BEATING and not table.startswith(AUDIT)
     }
 
 

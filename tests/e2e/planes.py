@@ -25,7 +25,8 @@ SECONDS = PATIENCE_SECONDS
 PORTS = ("--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")
 # Control planes write into these with nobody calling; and who was refused is recorded.
 BEATING = frozenset({"fedsched.duty", "fedsched.presence", "fedsched.replica"})
-AUDIT = frozenset({"fedsched.audit", "fedsched.audit_head"})
+# And its partitions, head and batches.
+AUDIT = "fedsched.audit"
 # When a credential was used is written some seconds later.
 ROWS = "SELECT (to_jsonb(one) - 'last_used_at' - 'last_used_from')::text FROM {} one"
 
@@ -126,7 +127,9 @@ class Plane(Served):
             connection = await connect(self.database_url)
             try:
                 found = [record[0] for record in await connection.fetch(TABLES)]
-                tables = [table for table in found if table not in BEATING | AUDIT]
+                tables = [
+                    table for table in found if table not in BEATING and not table.startswith(AUDIT)
+                ]
                 return {
                     table: sorted(row[0] for row in await connection.fetch(ROWS.format(table)))
                     for table in tables
