@@ -65,7 +65,9 @@ def plan_to_message(plan: Plan, steps: Iterable[PlanStep] = ()) -> rebalance_pb2
 
 def plan_kind(number: int) -> PlanKind:
     """Return a kind that the rules of the proto let pass."""
-    return next((kind for kind, known in _KINDS.items() if known == number), PlanKind.DRAIN)
+    return next(
+        (kind for kind, kind_number in _KINDS.items() if kind_number == number), PlanKind.DRAIN
+    )
 
 
 def plan_limits(
@@ -94,13 +96,13 @@ def plan_limits(
 
 
 def plan_clusters(
-    message: rebalance_pb2.CreatePlanRequest, kind: PlanKind, found: Violations
+    message: rebalance_pb2.CreatePlanRequest, kind: PlanKind, violations: Violations
 ) -> tuple[str, ...]:
     """Names of clusters in ascending order; a drain names one at least, or selects some."""
     if message.clusters and message.cluster_selector:
-        found.add("clusters", "must not be there beside clusterSelector")
+        violations.add("clusters", "must not be there beside clusterSelector")
     if not (message.clusters or message.cluster_selector) and kind is PlanKind.DRAIN:
-        found.add("clusters", "must name at least one cluster")
+        violations.add("clusters", "must name at least one cluster")
     return tuple(sorted(set(message.clusters)))
 
 

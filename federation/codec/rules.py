@@ -73,40 +73,40 @@ class MessageRules(NamedTuple):
     cross_field: tuple[CrossFieldRule, ...]
 
 
-def check_rules(message: Message, path: str, found: Violations) -> None:
+def check_rules(message: Message, path: str, violations: Violations) -> None:
     """Find the broken rules of a message and of all in it, but for messages of SEPARATE."""
     rules = rules_of(message.DESCRIPTOR)
     if not rules.passes(message):
-        _check(message, rules, path, found)
+        _check(message, rules, path, violations)
 
 
-def _check(message: Any, rules: MessageRules, path: str, found: Violations) -> None:
+def _check(message: Any, rules: MessageRules, path: str, violations: Violations) -> None:
     for check in rules.fields:
         if check.has_presence and not message.HasField(check.name):
             if check.is_required:
-                found.add(joined(path, check.json_name), "is required")
+                violations.add(joined(path, check.json_name), "is required")
             continue
         value = getattr(message, check.name)
         if not check.passes(value):
-            check.find(value, joined(path, check.json_name), found)
+            check.find(value, joined(path, check.json_name), violations)
     for part in rules.parts:
         if part.is_list:
             values = getattr(message, part.name)
             if values and len(values) <= part.max_items:
-                _check_list(values, part, joined(path, part.json_name), found)
+                _check_list(values, part, joined(path, part.json_name), violations)
         elif message.HasField(part.name):
             inner = rules_of(part.message)
-            _check(getattr(message, part.name), inner, joined(path, part.json_name), found)
+            _check(getattr(message, part.name), inner, joined(path, part.json_name), violations)
     for rule in rules.cross_field:
         if not rule.passes(message):
-            found.add(joined(path, rule.path), rule.sentence)
+            violations.add(joined(path, rule.path), rule.sentence)
 
 
-def _check_list(values: Iterable[Any], part: RuledPart, path: str, found: Violations) -> None:
-    rules, before = rules_of(part.message), len(found)
+def _check_list(values: Iterable[Any], part: RuledPart, path: str, violations: Violations) -> None:
+    rules, count_before = rules_of(part.message), len(violations)
     for position, value in enumerate(values):
-        _check(value, rules, f"{path}[{position}]", found)
-        if len(found) >= before + MAX_FOUND:
+        _check(value, rules, f"{path}[{position}]", violations)
+        if len(violations) >= count_before + MAX_FOUND:
             return
 
 
@@ -234,11 +234,11 @@ def _or_zero(passes: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def _and_not_zero(
     passes: Callable[[Any], bool], find: Callable[[Any, str, Violations], None]
 ) -> _Check:
-    def find_required(value: Any, path: str, found: Violations) -> None:
+    def find_required(value: Any, path: str, violations: Violations) -> None:
         if value:
-            find(value, path, found)
+            find(value, path, violations)
         else:
-            found.add(path, "is required")
+            violations.add(path, "is required")
 
     return lambda value: bool(value) and passes(value), find_required
 
@@ -246,10 +246,10 @@ def _and_not_zero(
 def _single_check(rules: Iterable[ValueRule]) -> _Check:
     tests = tuple(rules)
 
-    def find(value: Any, path: str, found: Violations) -> None:
+    def find(value: Any, path: str, violations: Violations) -> None:
         for rule in tests:
             if not rule.passes(value):
-                found.add(path, rule.sentence(value))
+                violations.add(path, rule.sentence(value))
 
     if len(tests) == 1:
         return tests[0].passes, find
@@ -272,17 +272,17 @@ def _list_check(declared: validate_pb2.RepeatedRules) -> _Check:
             and not (is_unique and len(set(values)) < len(values))
         )
 
-    def find(values: Any, path: str, found: Violations) -> None:
+    def find(values: Any, path: str, violations: Violations) -> None:
         for rule in lengths:
             if not rule.passes(values):
-                found.add(path, rule.sentence(values))
+                violations.add(path, rule.sentence(values))
                 return
         earlier = set()
         for position, value in enumerate(values):
             if items and not is_fine(value):
-                find_item(value, f"{path}[{position}]", found)
+                find_item(value, f"{path}[{position}]", violations)
             elif is_unique and value in earlier:
-                found.add(f"{path}[{position}]", f"{value!r} is there already")
+                violations.add(f"{path}[{position}]", f"{value!r} is there already")
             earlier.add(value)
 
     return (passes if items or is_unique else has_length), find
@@ -301,16 +301,16 @@ def _map_check(declared: validate_pb2.MapRules) -> _Check:
             key_passes(key) and value_passes(value) for key, value in entries.items()
         )
 
-    def find(entries: Mapping[str, Any], path: str, found: Violations) -> None:
+    def find(entries: Mapping[str, Any], path: str, violations: Violations) -> None:
         for rule in lengths:
             if not rule.passes(entries):
-                found.add(path, rule.sentence(entries))
+                violations.add(path, rule.sentence(entries))
                 return
-        before = len(found)
+        count_before = len(violations)
         for key, value in entries.items():
-            find_key(key, f"{path}[{shown(key)}]", found)
-            find_value(value, f"{path}[{shown(key)}]", found)
-            if len(found) >= before + MAX_FOUND_IN_MAP:
+            find_key(key, f"{path}[{shown(key)}]", violations)
+            find_value(value, f"{path}[{shown(key)}]", violations)
+            if len(violations) >= count_before + MAX_FOUND_IN_MAP:
                 return
 
     return (passes if has_entry_rules else has_length), find

@@ -60,19 +60,19 @@ def _number_rules(body: Any) -> Iterable[ValueRule]:
         raise ValueError(f"{body.DESCRIPTOR.name}: {', '.join(unknown)} is not known here")
     if "finite" in limits:
         yield ValueRule(math.isfinite, lambda value: f"must be a number, not {value}")
-    least, most, above = limits.get("gte"), limits.get("lte"), limits.get("gt")
-    if least is not None and most is not None:
+    lower, upper, above = limits.get("gte"), limits.get("lte"), limits.get("gt")
+    if lower is not None and upper is not None:
         yield ValueRule(
-            lambda value: least <= value <= most,
-            lambda value: f"must be from {least} to {most}, not {value}",
+            lambda value: lower <= value <= upper,
+            lambda value: f"must be from {lower} to {upper}, not {value}",
         )
-    elif least is not None:
+    elif lower is not None:
         yield ValueRule(
-            lambda value: value >= least, lambda value: f"must be at least {least}, not {value}"
+            lambda value: value >= lower, lambda value: f"must be at least {lower}, not {value}"
         )
-    elif most is not None:
+    elif upper is not None:
         yield ValueRule(
-            lambda value: value <= most, lambda value: f"must be at most {most}, not {value}"
+            lambda value: value <= upper, lambda value: f"must be at most {upper}, not {value}"
         )
     if above is not None:
         yield ValueRule(
@@ -163,8 +163,8 @@ def _enum_rule(
 
 
 def _either(words: list[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} or {last}" if most else last
+    *first_words, last = words
+    return f"{', '.join(first_words)} or {last}" if first_words else last
 
 
 def shown(text: str) -> str:

@@ -34,7 +34,7 @@ MONTH_SECONDS: Final = 2_419_200
 
 
 class UiAccess(StrEnum):
-    """Who may look at the page: on loopback everybody, or nobody without a token; or it is off."""
+    """Access to the page: on loopback for all, or for tokens alone; or it is off."""
 
     AUTO = "auto"
     TOKEN = "token"  # noqa: S105 - the name of a choice
@@ -354,7 +354,7 @@ def check_serving(loaded: LoadedSettings) -> None:
 
 
 def _voucher_violations(loaded: LoadedSettings) -> Iterator[Violation]:
-    """What is asked, for whom, and rules come together: one without the others lets nobody in."""
+    """Check that a voucher, its companions and rules come together: one alone lets nobody in."""
     settings = loaded.settings
     vouchers = {
         "oidc_issuer": ("oidc_audience", "oidc_jwks", "oidc_ca"),
@@ -362,13 +362,13 @@ def _voucher_violations(loaded: LoadedSettings) -> Iterator[Violation]:
         "client_listen": ("client_ca",),
     }
     named = list[str]()
-    for asked, (beside, *more) in vouchers.items():
-        given = [name for name in (asked, beside, *more) if getattr(settings, name)]
-        named += given
-        needed = (asked, beside, "role_rules") if given else ()
+    for voucher, (beside, *companions) in vouchers.items():
+        present = [name for name in (voucher, beside, *companions) if getattr(settings, name)]
+        named += present
+        needed = (voucher, beside, "role_rules") if present else ()
         for name in needed:
             if not getattr(settings, name):
-                rule = f"is needed beside {loaded.name_of(given[0])}"
+                rule = f"is needed beside {loaded.name_of(present[0])}"
                 yield Violation(field=loaded.options.options[name].flag, rule=rule)
     if settings.role_rules and not named:
         rule = f"is needed beside {loaded.name_of('role_rules')}"

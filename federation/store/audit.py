@@ -221,8 +221,8 @@ def _sealed_again(batch: Row[Any], rows: Sequence[Row[Any]]) -> Sequence[AuditRe
     """
     begin = bisect_left(rows, batch.first_id, key=_id_of)
     end = bisect_right(rows, batch.last_id, key=_id_of)
-    before = AuditHead(seal=batch.last_seal - batch.records, hash=bytes(batch.previous_hash))
-    records, _ = sealed(map(_record, rows[begin:end]), before)
+    predecessor = AuditHead(seal=batch.last_seal - batch.records, hash=bytes(batch.previous_hash))
+    records, _ = sealed(map(_record, rows[begin:end]), predecessor)
     if records:
         records[-1] = replace(records[-1], seal=batch.last_seal, hash=bytes(batch.hash))
     return records

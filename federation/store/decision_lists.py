@@ -130,7 +130,7 @@ async def deletions_between(
 
 
 async def prune_deletions(connection: AsyncConnection, keep_seconds: float, limit: int) -> int:
-    """What ``decision_ports.Decisions.prune_deletions`` says."""
+    """Implement ``decision_ports.Decisions.prune_deletions``."""
     values = {"age": timedelta(seconds=keep_seconds), "limit": limit}
     return int((await connection.execute(PRUNE_DELETIONS, values)).scalar_one())
 

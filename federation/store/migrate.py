@@ -211,13 +211,13 @@ def is_pooled(url: str) -> bool:
 
     async def has_moved(engine: AsyncEngine) -> bool:
         async with engine.connect() as session, engine.connect() as holder:
-            before = await session.scalar(_BACKEND)
+            first_process = await session.scalar(_BACKEND)
             await session.rollback()
             await holder.scalar(_BACKEND)
             try:
                 # A pooler of one process would have the session wait for it.
                 async with asyncio.timeout(MAX_ANSWER_SECONDS):
-                    return bool(before != await session.scalar(_BACKEND))
+                    return bool(first_process != await session.scalar(_BACKEND))
             except TimeoutError as error:
                 raise Unavailable(TOO_SLOW) from error
 

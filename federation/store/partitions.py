@@ -56,15 +56,15 @@ class PartitionStatements:
         self._connection = connection
 
     async def make(self) -> int:
-        given = {"tables": list(TABLES), "ahead": DAYS_AHEAD}
+        parameters = {"tables": list(TABLES), "ahead": DAYS_AHEAD}
         await self._connection.execute(LOCK)
-        missing = (await self._connection.execute(MISSING, given)).all()
+        missing = (await self._connection.execute(MISSING, parameters)).all()
         if missing:
             await self._connection.execute(PATIENCE)
         # A new table that is attached holds up nobody who reads or writes its parent.
         for parent, name, day in missing:
-            made = f"CREATE /* fedsched:partitions.make */ TABLE {name} (LIKE {parent}"
-            await self._connection.execute(text(f"{made} INCLUDING ALL)"))
+            creation = f"CREATE /* fedsched:partitions.make */ TABLE {name} (LIKE {parent}"
+            await self._connection.execute(text(f"{creation} INCLUDING ALL)"))
             await self._connection.execute(
                 text(
                     f"ALTER /* fedsched:partitions.attach */ TABLE {parent} ATTACH PARTITION {name}"
@@ -74,8 +74,8 @@ class PartitionStatements:
         return len(missing)
 
     async def days_left(self) -> int:
-        given = {"tables": list(TABLES), "ahead": DAYS_AHEAD}
-        return int((await self._connection.execute(DAYS_LEFT, given)).scalar_one())
+        parameters = {"tables": list(TABLES), "ahead": DAYS_AHEAD}
+        return int((await self._connection.execute(DAYS_LEFT, parameters)).scalar_one())
 
 
 async def oldest_partition(

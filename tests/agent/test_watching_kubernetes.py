@@ -159,7 +159,7 @@ async def test_bookmarks_are_where_it_goes_on_from_and_no_pods(
     server.send_bookmarks()
     server.end_watches()
     await asyncio.to_thread(
-        server.wait_for_request, lambda asked: asked.query.get("resourceVersion") == "150"
+        server.wait_for_request, lambda sent: sent.query.get("resourceVersion") == "150"
     )
     server.cluster.put(pod("a", on="n1"))
     assert await seen.next() == ("put", ("a", "n1"))

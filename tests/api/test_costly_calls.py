@@ -182,7 +182,7 @@ async def test_a_connection_holds_few_requests_and_another_its_own(api: Plane) -
 
 async def calls_known() -> int:
     await asyncio.sleep(0.01)
-    return sum(isinstance(known, GuardedCall) for known in gc.get_objects())
+    return sum(isinstance(tracked, GuardedCall) for tracked in gc.get_objects())
 
 
 async def test_refused_calls_leave_nothing_for_the_collector(api: Plane) -> None:

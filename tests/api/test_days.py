@@ -42,5 +42,5 @@ async def test_days_are_made_before_it_is_ready_and_are_in_the_ids(
             decision = (await scheduled(plane, binding("web"))).decision
         assert UUID(decision.id).version == 7
         assert await plane.sql(DAY_IN_ID) == [(True,)]
-        found = await plane.admin.ask("GetDecision", id=decision.id)
-        assert found.decision.id == decision.id
+        answer = await plane.admin.ask("GetDecision", id=decision.id)
+        assert answer.decision.id == decision.id

@@ -97,16 +97,16 @@ async def test_a_database_of_fe7cb724_keeps_its_rows_and_gets_the_same_catalog(
     assert current(empty_database_url) == "0019"
     assert pending(empty_database_url) == EARLIER + revisions()
     async with connected(empty_database_url) as connection:
-        before = await rows(connection, "public.")
+        earlier_rows = await rows(connection, "public.")
     await asyncio.to_thread(upgrade, empty_database_url)
     assert current(empty_database_url) == revisions()[-1]
     assert pending(empty_database_url) == []
-    moved, made = await catalog(empty_database_url), await catalog(database_url)
-    for kind in made:
-        assert moved[kind] == made[kind], kind
+    moved, declared = await catalog(empty_database_url), await catalog(database_url)
+    for kind in declared:
+        assert moved[kind] == declared[kind], kind
     async with connected(empty_database_url) as connection:
-        assert await rows(connection) == before
-        assert all(before.values())
+        assert await rows(connection) == earlier_rows
+        assert all(earlier_rows.values())
         assert await connection.fetch(TABLES) == []
 
 
@@ -129,15 +129,15 @@ async def test_a_control_plane_goes_on_with_a_database_of_fe7cb724(
         listed = (await plane.admin.ask("ListDecisions", page_size=100)).decisions
         assert len(listed) == 6
         for decision in listed:
-            found = (await plane.admin.ask("GetDecision", id=decision.id)).decision
-            assert found.trace.clusters
+            stored_decision = (await plane.admin.ask("GetDecision", id=decision.id)).decision
+            assert stored_decision.trace.clusters
             await plane.admin.ask("ReplayDecision", id=decision.id)
         held = await plane.sql("SELECT sum((held ->> '')::bigint) FROM reservation")
         assert held == [(9,)]
 
 
 async def test_an_upgrade_that_was_cut_off_goes_on(empty_database_url: str) -> None:
-    """What runs where is copied in pages, and rows without a partition of their day get one."""
+    """Shares are copied in pages, and rows without a partition of their day get one."""
     again = "UPDATE public.alembic_version SET version_num = '0022'"
     await restore(empty_database_url, PLACED_BEFORE, IN_REST, again)
     assert pending(empty_database_url) == EARLIER + revisions()

@@ -84,10 +84,12 @@ def working_copy(free: Sequence[int]) -> WorkingCopy:
 
 def attempts(every: Sequence[Binding]) -> list[Attempt]:
     move = PlannedMove(why={"a": "a is to be emptied"})
-    made = [Attempt(binding=binding, cause=AttemptCause.MOVED, stated=move) for binding in every]
-    for attempt in made:
+    attempts = [
+        Attempt(binding=binding, cause=AttemptCause.MOVED, stated=move) for binding in every
+    ]
+    for attempt in attempts:
         attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
-    return made
+    return attempts
 
 
 @settings(deadline=None, max_examples=60)

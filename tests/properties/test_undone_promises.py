@@ -90,11 +90,11 @@ def apply(working: WorkingCopy, step: _Step) -> WorkingCopy:
             working.drop_promises()
             return working
         case "branch":
-            before = seen(working.snapshot), working.ledger(0).version, working.rooms
+            first_state = seen(working.snapshot), working.ledger(0).version, working.rooms
             branch = working.branch()
             promise(branch, number, (first, second))
             _ = branch.after_commit
-            assert before == (seen(working.snapshot), working.ledger(0).version, working.rooms)
+            assert first_state == (seen(working.snapshot), working.ledger(0).version, working.rooms)
             return working
         case "trial":
             trial = working.fresh_copy()
@@ -109,7 +109,7 @@ def apply(working: WorkingCopy, step: _Step) -> WorkingCopy:
 @given(steps=steps_drawn)
 def test_promises_that_are_undone_leave_the_fleet_as_it_was(steps: list[_Step]) -> None:
     owner = fleet_with_promises()
-    snapshot, before = owner.snapshot, seen(owner.snapshot)
+    snapshot, first_state = owner.snapshot, seen(owner.snapshot)
     working = WorkingCopy(snapshot)
     for step in steps:
         working = apply(working, step)
@@ -121,4 +121,4 @@ def test_promises_that_are_undone_leave_the_fleet_as_it_was(steps: list[_Step]) 
             apply(alone, step)
     assert seen(working.after_commit) == seen(alone.after_commit)
     assert owner.snapshot is snapshot
-    assert seen(snapshot) == before == seen(fleet_with_promises().snapshot)
+    assert seen(snapshot) == first_state == seen(fleet_with_promises().snapshot)

@@ -302,8 +302,8 @@ class Ui:
     def _reading(
         self, view: ViewMethod, request: Request, visitor: Visitor
     ) -> AbstractAsyncContextManager[None]:
-        asked = None if view.ask is None else view.ask(request)
-        return self._calls.reading(view.method, visitor.caller, address_of(request), asked)
+        question = None if view.ask is None else view.ask(request)
+        return self._calls.reading(view.method, visitor.caller, address_of(request), question)
 
     async def _fragment(self, shared: SharedView) -> str:
         """Of a live page; whoever asks for it brings nothing else along."""

@@ -201,7 +201,7 @@ class Views:
     async def gangs(self, request: Request, scope: Scope) -> Page:
         namespace, after = text_of(request, "namespace"), text_of(request, "after_name")
         place = (text_of(request, "after_namespace"), after) if after else None
-        found = await self._use_cases.services.queueing.gangs(
+        page = await self._use_cases.services.queueing.gangs(
             namespace, place, ROWS + 1, among=scope.namespaces
         )
         return Page(
@@ -209,10 +209,10 @@ class Views:
             title="Gangs",
             values={
                 "gangs": [
-                    replace(each, waits_for=hidden_in(each.waits_for, scope))
-                    for each in found[:ROWS]
+                    replace(gang, waits_for=hidden_in(gang.waits_for, scope))
+                    for gang in page[:ROWS]
                 ],
-                "last": found[ROWS - 1] if len(found) > ROWS else None,
+                "last": page[ROWS - 1] if len(page) > ROWS else None,
                 "namespace": namespace,
                 "is_first": place is None,
             },

@@ -123,16 +123,16 @@ async def test_whole_days_are_forgotten_and_their_batches_stay(
     async with engine.begin() as connection:
         batches = (await connection.execute(text("SELECT * FROM audit_batch ORDER BY 1"))).all()
     # An export of the forgotten day follows from its batch, and leads to the next one.
-    (gone, there) = batches
+    (gone, stored_batch) = batches
     assert (gone.day, gone.records) == (yesterday, 2)
     assert reckoned(chain[:2], AuditHead(hash=gone.previous_hash))[1].hash == gone.hash
-    assert there.previous_hash == gone.hash
+    assert stored_batch.previous_hash == gone.hash
 
 
 async def test_records_that_were_sealed_one_by_one_stand_before_the_batches(
     store: PostgresStore, engine: AsyncEngine
 ) -> None:
-    """As migration 0036 leaves them: the last old hash is the first batch's predecessor."""
+    """Audit of migration 0036: the last old hash is the first batch's predecessor."""
     await fill(store, 5)
     async with store.reading() as read:
         records = (await read.audit.page(AuditFilter(), None, 10))[::-1]

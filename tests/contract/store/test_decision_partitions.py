@@ -167,9 +167,9 @@ async def test_a_decision_is_of_the_day_that_its_id_carries(
             stored = await connection.scalar(DAY_OF, {"id": decision_id})
         assert stored == kept_days
         async with store.reading() as read:
-            found = await read.decisions.get(decision_id)
-            assert (found is not None) == (days == kept_days)
-            assert (decision_id in await read.decisions.find([decision_id])) == bool(found)
+            decision = await read.decisions.get(decision_id)
+            assert (decision is not None) == (days == kept_days)
+            assert (decision_id in await read.decisions.find([decision_id])) == bool(decision)
 
 
 async def test_a_decision_of_its_id_and_one_of_before_are_found_when_their_days_are_over(
@@ -188,8 +188,8 @@ async def test_a_decision_of_its_id_and_one_of_before_are_found_when_their_days_
     while await prune(store, 10, older_than_seconds=-DAY_SECONDS) > 1:
         pass
     async with store.reading() as read:
-        found = await read.decisions.find(ids)
-        assert sorted(found) == sorted(ids)
+        decisions = await read.decisions.find(ids)
+        assert sorted(decisions) == sorted(ids)
         for one in ids:
             decision = await read.decisions.get(one)
             assert decision is not None

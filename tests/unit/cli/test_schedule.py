@@ -224,13 +224,13 @@ async def test_scheduling_waits_until_all_is_placed(
     async with running.connected("m1", report=report(nodes=2)):
         await shown(running, "schedule", "-f", written(tmp_path, binding("first")), *AT_ONCE)
         late = written(tmp_path, binding("late", replicas=6))
-        asked = ("schedule", "-f", late, "--wait", *AT_ONCE)
-        missed = await run(running, *asked, "--timeout", "2s")
+        arguments = ("schedule", "-f", late, "--wait", *AT_ONCE)
+        missed = await run(running, *arguments, "--timeout", "2s")
         assert (missed.exit_code, missed.stderr) == (
             1,
             "error: shop/late: not placed within 2 s (--timeout)\n",
         )
-        waiting = asyncio.create_task(run(running, *asked))
+        waiting = asyncio.create_task(run(running, *arguments))
         await running.ask("DeleteBinding", namespace="shop", name="first")
         placed = await waiting
         assert (placed.exit_code, placed.stdout.splitlines()[-1]) == (0, "binding/shop/late placed")

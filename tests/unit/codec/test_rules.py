@@ -110,10 +110,10 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 1) -> Message
 
 
 def ours(message: Message) -> set[str]:
-    found = Violations()
-    check_rules(message, "", found)
+    violations = Violations()
+    check_rules(message, "", violations)
     try:
-        found.check()
+        violations.check()
     except InvalidRequest as error:
         return {violation.field for violation in error.violations}
     return set()
@@ -158,7 +158,9 @@ def test_ours_find_what_protovalidate_finds(descriptor: Descriptor, data: st.Dat
 
 
 def test_every_rule_of_the_protos_is_known() -> None:
-    assert {"ResourceBindingSpec", "Placement", "Report"} <= {each.name for each in RULED}
+    assert {"ResourceBindingSpec", "Placement", "Report"} <= {
+        message_type.name for message_type in RULED
+    }
     for descriptor in RULED:
         assert rules_of(descriptor)
 
@@ -184,7 +186,7 @@ def test_every_rule_of_the_protos_is_known() -> None:
 def test_words_of_the_protos_are_those_of_the_model(
     message: str, field: str, choices: type[StrEnum]
 ) -> None:
-    (descriptor,) = (each for each in RULED if each.name == message)
+    (descriptor,) = (message_type for message_type in RULED if message_type.name == message)
     declared = descriptor.fields_by_name[field].GetOptions().Extensions[validate_pb2.field]
     words = set(getattr(declared.string, "in"))
     assert words - {""} == {choice.value for choice in choices}

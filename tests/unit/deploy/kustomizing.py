@@ -22,18 +22,18 @@ Made = dict[tuple[str, str], Any]
 
 def kustomized(base: Path, components: Sequence[Path] = ()) -> Made:
     """The resources of the base and of the components, patched in this order."""
-    made: Made = {}
+    objects: Made = {}
     for directory in (base, *components):
         kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
         for name in kustomization.get("resources", ()):
-            made |= by_name(documents(name, within=directory))
+            objects |= by_name(documents(name, within=directory))
         for generator in kustomization.get("configMapGenerator", ()):
-            made |= by_name([_config_map(directory, **generator)])
+            objects |= by_name([_config_map(directory, **generator)])
         for patch in kustomization.get("patches", ()):
             target = (patch["target"]["kind"], patch["target"]["name"])
             for operation in yaml.safe_load(patch["patch"]):
-                _apply(made[target], **operation)
-    return made
+                _apply(objects[target], **operation)
+    return objects
 
 
 def without_sums(text: str) -> str:

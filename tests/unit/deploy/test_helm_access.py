@@ -173,8 +173,8 @@ def test_the_page_about_kubernetes_has_examples_that_start(tmp_path: Path) -> No
     assert {("PodMonitor", NAME), ("PrometheusRule", NAME)} <= objects.keys()
     agent = rendered(agent_values)
     assert ("Deployment", NAME) not in agent
-    given = agent["ConfigMap", "fedsched-agent-settings"]["data"]
-    loaded = AGENT_OPTIONS.load(flags={}, environment=given, document={}, source="")
+    variables = agent["ConfigMap", "fedsched-agent-settings"]["data"]
+    loaded = AGENT_OPTIONS.load(flags={}, environment=variables, document={}, source="")
     assert not loaded.violations
     assert not loaded.warnings
     assert agent["NetworkPolicy", "fedsched-agent"]["spec"]["ingress"]

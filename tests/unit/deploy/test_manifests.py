@@ -172,7 +172,7 @@ def test_prometheus_is_let_in_to_the_metrics_alone_where_that_is_asked_for() -> 
 
 def test_the_environment_holds_settings_that_there_are() -> None:
     (container,) = agent_pod()["containers"]
-    names = {each["name"] for each in container["env"]} | settings(AGENT_FOLDER).keys()
+    names = {variable["name"] for variable in container["env"]} | settings(AGENT_FOLDER).keys()
     assert names <= set(map(OPTIONS.variable, OPTIONS))
 
 

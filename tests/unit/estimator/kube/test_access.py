@@ -128,8 +128,8 @@ async def test_changed_files_are_read_again_without_a_refusal(pod: Pod) -> None:
 
 
 async def test_an_authority_is_trusted_as_it_is_now(pod: Pod, tmp_path: Path) -> None:
-    others = make_certificates(tmp_path / "others", ["127.0.0.1"])
-    (pod.folder / "ca.crt").write_bytes(others.ca.read_bytes())
+    other_certificates = make_certificates(tmp_path / "others", ["127.0.0.1"])
+    (pod.folder / "ca.crt").write_bytes(other_certificates.ca.read_bytes())
     async with KubeClient(None, pod.account()) as client:
         with pytest.raises(Unavailable, match="certificate verify failed"):
             await client.cluster_facts()

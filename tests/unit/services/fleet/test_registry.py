@@ -225,10 +225,10 @@ def restarted(owner: FleetOwner) -> FleetOwner:
             for part in ledger.of_binding(name)
             if (echo := ledger.echo_of(part))
         ]
-        known = owner.report(ledger.cluster)
-        assert known is not None
+        stored_report = owner.report(ledger.cluster)
+        assert stored_report is not None
         stored = replace(
-            known,
+            stored_report,
             pools=UNLIKE,
             echoes=tuple(echoes),
             interest_version=ledger.answered_version,
@@ -298,11 +298,11 @@ def put_told(owner: FleetOwner, cluster: str, report: CapacityReport, version: i
 def test_in_whatever_order_it_is_told_a_fleet_comes_to_the_same(
     happenings: list[tuple[Any, ...]], chance: Random
 ) -> None:
-    told = told_in_order(happenings, UNLIKE)
+    entries = told_in_order(happenings, UNLIKE)
     one, other = four_clusters(UNLIKE), four_clusters(UNLIKE)
-    for each in told:
-        each(one)
-    again = [*told, *chance.sample(told, k=len(told) // 2)]
+    for change in entries:
+        change(one)
+    again = [*entries, *chance.sample(entries, k=len(entries) // 2)]
     chance.shuffle(again)
     for each in again:
         each(other)
